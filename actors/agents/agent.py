@@ -1,0 +1,645 @@
+"""One agent: a supervised task with a slot, an account and a path.
+
+A behaviour is any async function whose first argument is its `Agent`. Through
+it the behaviour spawns children, draws on the ledger, and says when it only
+waits. It never sees the tree's other agents.
+
+The order of an agent's life: registered with the ledger and started in one step
+-> takes a slot -> its row -> works -> gives the slot back -> its children end ->
+its end is stored -> its end is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import attrs
+import trio
+
+from actors.agents.outcomes import Outcome
+from actors.agents.rows import AgentEvent, QueueEntered, QueueLeft, RunStarted, RunStatus
+from actors.agents.terminal_slot import TerminalSlot
+from actors.containment.amounts import whole
+from actors.containment.ledger import Ledger
+from actors.containment.ledger_state import Draw, LedgerSnapshot, Quote, Reservation, Settlement
+from actors.containment.slots import Seat
+from actors.containment.usage import Usage
+from actors.errors import BudgetExceeded, ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping
+from actors.halts import Halt, HaltKind
+from actors.ids import agent_run_id, child_path
+from actors.runtime.child import Child
+from actors.runtime.exits import Exit, Reason
+from actors.runtime.stops import StopReceipt
+
+if TYPE_CHECKING:
+    from actors.agents.tree import Tree
+
+P = ParamSpec("P")
+R = TypeVar("R")
+# An async function of its agent and whatever else.
+Behaviour = Callable[Concatenate["Agent", P], Awaitable[R]]
+
+
+@attrs.frozen
+class AgentLimits:
+    """What one agent may use; it can only narrow what the tree and its ancestors allow.
+
+    ``max_tokens`` bounds the agent's own spend, not its children's.
+    ``max_duration`` (seconds from its start) ends it with all below it.
+    ``max_depth`` is absolute, as in `Containment`. A ``leaf`` can have no children
+    and costs half as much.
+    """
+
+    max_tokens: int | None = None
+    max_duration: float | None = None
+    max_depth: int | None = None
+    leaf: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("max_tokens", "max_depth"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+        seconds = self.max_duration
+        if seconds is not None and (type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0):
+            raise ValueError(f"max_duration must be a finite number of seconds from 0 on, not {seconds!r}")
+
+
+UNLIMITED = AgentLimits()
+
+
+@attrs.frozen
+class About:
+    """What the store is told of an agent when it starts. A plain function has only a goal: its name."""
+
+    goal: str
+    file: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    contract: str | None = None
+    policy: str | None = None
+    root: str | None = None
+
+
+class Agent(Child):
+    """What a behaviour is given. One for each agent; it is the borrower of its slot.
+
+    Attributes:
+        path: where it hangs: ``root``, ``root/3`` and so on.
+        depth: 0 for the root.
+        limits: its own limits, already narrowed.
+    """
+
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+
+    def __init__(
+        self,
+        tree: Tree,
+        path: str,
+        depth: int,
+        parent: Agent | None,
+        behaviour: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        limits: AgentLimits,
+        about: About | None = None,
+    ) -> None:
+        deepest = tree.limits.max_depth if limits.max_depth is None else limits.max_depth
+        super().__init__(path, parent, tree.host, may_parent=not limits.leaf and depth < deepest)
+        self.tree = tree
+        self.depth = depth
+        self.limits = limits
+        self.seat = Seat.fresh
+        self._behaviour = behaviour
+        self._args = args
+        self._about = about
+        self._spawned = 0
+        self._waits = 0
+        self._timer: Any = None
+        self.started_at: float | None = None
+        # Where it was made: step and ordinal of the call, for rows. Zero for a plain spawn.
+        self.place = (0, 0)
+        self.own_tokens = 0
+        self.own_microdollars = 0
+        self.own_overrun = 0
+        # Usage as endpoints reported it: its own, and that of all that has ended below it.
+        self.usage: Usage | None = None
+        self.below: tuple[Usage, int] | None = None
+        self.estimated = False
+        # Completed steps of an agent that works in steps.
+        self.steps = 0
+        # Reservations that are open, so that an end closes them.
+        self.held: dict[int, Reservation] | None = None
+        self.outcome: Outcome | None = None
+        self.terminal: TerminalSlot | None = None
+        self.said: str | None = None
+
+    # ── what a behaviour uses ───────────────────────────────────────────────
+
+    @property
+    def ledger(self) -> AgentLedger:
+        """Give the ledger as this agent sees it."""
+        return AgentLedger(self)
+
+    @property
+    def run_id(self) -> str:
+        """Name this agent's run in the store."""
+        return agent_run_id(self.tree.run_id, self.path)
+
+    @property
+    def about(self) -> About:
+        """Say what the agent is for; a plain function's goal is its name."""
+        return self._about or About(goal=getattr(self._behaviour, "__qualname__", repr(self._behaviour)))
+
+    async def spawn(
+        self,
+        behaviour: Behaviour[P, R],
+        /,
+        *args: P.args,
+        limits: AgentLimits | None = None,
+        **kwargs: P.kwargs,
+    ) -> ChildHandle[R]:
+        """Start a child, and return its handle at once.
+
+        The child waits for a slot by itself, after all who come back to theirs.
+
+        Checkpoint: always.
+        Cancellation: no child was made and nothing was counted.
+
+        Raises:
+            SpawnRefusal: agents, depth or budget say no, or this agent is a leaf.
+            Stopping: this agent is being stopped, and the tree is not.
+        """
+        if kwargs:
+            raise TypeError(f"spawn passes positional arguments only, not {sorted(kwargs)}; use functools.partial")
+        return ChildHandle(await self.spawn_agent(behaviour, args, limits or UNLIMITED))
+
+    def waiting(self) -> Waiting:
+        """Give the slot back for as long as the block, and take it again before going on.
+
+        Several tasks of one behaviour may use it: the first gives the slot back,
+        the last takes it again.
+
+        Cancellation: the block is left without the slot, on the way out.
+        """
+        return Waiting(self)
+
+    # ── spawning ────────────────────────────────────────────────────────────
+
+    async def spawn_agent(
+        self,
+        behaviour: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        limits: AgentLimits,
+        *,
+        place: tuple[int, int] | None = None,
+        about: About | None = None,
+    ) -> Agent:
+        """Start a child and return it; ``place`` is the (step, ordinal) of the call that asked for it.
+
+        Cancellation: no child was made and nothing was counted.
+        """
+        refusal = self._refuses(limits)
+        child: Agent | None = None
+
+        def begin() -> None:
+            nonlocal child
+            child = self._make(behaviour, args, limits, place, about)
+
+        if refusal is None:
+            refusal = await self.tree.ledger.register_agent(self.depth + 1, begin)
+        else:
+            await trio.lowlevel.checkpoint()
+            self.tree.ledger.state.count_refusal(refusal.cap)
+        if refusal is not None:
+            await self.tree.refused(self, refusal, 0 if place is None else place[0])
+            raise refusal
+        assert child is not None
+        return child
+
+    def _refuses(self, limits: AgentLimits) -> SpawnRefusal | None:
+        """Say no for what this agent alone knows."""
+        if self.limits.leaf:
+            return LeafSpawn(self.path)
+        own = self.limits.max_depth
+        if own is not None and own < self.tree.limits.max_depth and self.depth + 1 > own:
+            return DepthCap(own, self.depth + 1)
+        return None
+
+    def _make(
+        self,
+        behaviour: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        limits: AgentLimits,
+        place: tuple[int, int] | None,
+        about: About | None,
+    ) -> Agent:
+        if self.stopping:
+            raise Stopping(f"{self.path} is being stopped and starts nothing")
+        ordinal = str(self._spawned + 1) if place is None else f"{place[0]}.{place[1]}"
+        tree_deepest = self.tree.limits.max_depth
+        asked = (tree_deepest, self.limits.max_depth, limits.max_depth)
+        deepest = min(depth for depth in asked if depth is not None)
+        if deepest != (tree_deepest if limits.max_depth is None else limits.max_depth):
+            limits = attrs.evolve(limits, max_depth=deepest)
+        child = Agent(
+            self.tree, child_path(self.path, ordinal), self.depth + 1, self, behaviour, args, limits, about
+        )
+        if place is not None:
+            child.place = place
+        self._spawned += 1
+        self.start_child(child)
+        return child
+
+    # ── its life ────────────────────────────────────────────────────────────
+
+    async def work(self) -> Any:
+        """Take a slot, be recorded, and run the behaviour.
+
+        Cancellation: the agent ends as ``shutdown``.
+        """
+        if self.stopping:
+            # Told to stop before it ever ran: the scope is cancelled, and this raises.
+            await trio.lowlevel.checkpoint()
+        if self.limits.max_duration is not None:
+            self._timer = self.host.deadlines.at(trio.current_time() + self.limits.max_duration, self._out_of_time)
+        await self.tree.slots.enter(self)
+        self.started_at = trio.current_time()
+        if self.tree.recorder is not None:
+            await self._record_start()
+        return await self._behaviour(self, *self._args)
+
+    async def _record_start(self) -> None:
+        about = self.about
+        recorder = self.tree.recorder
+        assert recorder is not None
+        rows: list[Any] = [self._row(about)]
+        if isinstance(self.parent, Agent) and self._about is None:
+            rows.append(AgentEvent(self.parent.run_id, 0, "spawn", about.goal, self.run_id))
+        await recorder.store.append(*rows)
+        await recorder.emit(self, "started", goal=about.goal)
+
+    def _row(self, about: About) -> RunStarted:
+        return RunStarted(
+            self.run_id,
+            self.tree.run_id,
+            self.path,
+            self.depth,
+            self.parent.run_id if isinstance(self.parent, Agent) else None,
+            about.goal,
+            about.file,
+            about.provider,
+            about.model,
+            about.contract,
+            None if self.parent is not None else self.tree.limits.to_json(),
+            about.policy,
+            about.root,
+        )
+
+    def _out_of_time(self) -> None:
+        """End this agent with all below it: its own time is over."""
+        halt = Halt(
+            HaltKind.duration,
+            "timer",
+            trio.current_time(),
+            self.path,
+            "own time budget",
+            limit=self.limits.max_duration,
+            used=self.limits.max_duration,
+        )
+        self.tree.stop_below(self, halt)
+
+    def resting(self) -> None:
+        """Give the slot back: the work is over, children may still run."""
+        if self.children and self.seat is Seat.working:
+            self.tree.slots.give_back(self)
+            if self.tree.recorder is not None:
+                self.tree.recorder.store.append_nowait(RunStatus(self.run_id, "draining"))
+        elif not self.children:
+            self._leave()
+
+    def ended(self, exit: Exit) -> None:
+        """Give back whatever is still held, and hand usage up."""
+        self._leave()
+        for reservation in list((self.held or {}).values()):
+            # Whether its request was billed is unknown, so it is charged in full.
+            self.ledger.settle_nowait(reservation, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(self.parent, Agent):
+            self.parent.add_below(*self.total_usage())
+
+    def _leave(self) -> None:
+        was_queued = self.seat is Seat.queued
+        self.tree.slots.leave(self)
+        if was_queued:
+            self.tree.dropped_from_queue(self)
+
+    async def closing(self, exit: Exit) -> None:
+        """Store the end.
+
+        Cancellation: the row is missing, and a resume sees the agent as unfinished.
+        """
+        if self.tree.recorder is not None:
+            await self.tree.recorder.finished(self, exit)
+
+    # ── accounts ────────────────────────────────────────────────────────────
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count what an endpoint reported for a call of this agent."""
+        self.usage = usage if self.usage is None else self.usage + usage
+
+    def add_below(self, usage: Usage, turns: int) -> None:
+        """Count what a child that has ended used, with all below it."""
+        have, had_turns = self.below or (Usage(), 0)
+        if usage != Usage() or turns:
+            self.below = (have + usage, had_turns + turns)
+
+    def total_usage(self) -> tuple[Usage, int]:
+        """Give the usage and turns of this agent and of all that has ended below it."""
+        own = self.usage or Usage()
+        below, below_turns = self.below or (Usage(), 0)
+        return own + below, self.steps + below_turns
+
+
+def queue_rows(agent: Agent) -> QueueEntered:
+    """Give the row of an agent that waits for its first slot."""
+    assert isinstance(agent.parent, Agent)
+    step, ordinal = agent.place
+    return QueueEntered(agent.parent.run_id, step, ordinal or _tail(agent), agent.about.goal, agent.depth)
+
+
+def left_queue_row(agent: Agent) -> QueueLeft:
+    """Give the row that takes an agent out of the queue."""
+    assert isinstance(agent.parent, Agent)
+    step, ordinal = agent.place
+    return QueueLeft(agent.parent.run_id, step, ordinal or _tail(agent))
+
+
+def _tail(agent: Agent) -> int:
+    return int(agent.path.rpartition("/")[2])
+
+
+class Waiting:
+    """The block in which an agent holds no slot."""
+
+    __slots__ = ("_agent", "begun")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.begun = False
+
+    def begin(self) -> None:
+        """Give the slot back, unless another wait of this agent has."""
+        agent = self._agent
+        self.begun = True
+        agent._waits += 1
+        if agent.seat is Seat.working:
+            agent.tree.slots.give_back(agent)
+
+    async def end(self) -> None:
+        """Take the slot again, if this is the last wait.
+
+        Cancellation: no slot is held.
+        """
+        agent = self._agent
+        agent._waits -= 1
+        if agent._waits == 0 and agent.seat is Seat.waiting:
+            await agent.tree.slots.take_again(agent)
+            # Another task of the behaviour began to wait while this one stood in line.
+            if agent._waits and agent.seat is Seat.working:
+                agent.tree.slots.give_back(agent)
+
+    async def __aenter__(self) -> None:
+        self.begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.end()
+
+
+class ChildHandle(Generic[R]):
+    """What a parent holds of a child. It outlives the child."""
+
+    __slots__ = ("_child",)
+
+    def __init__(self, child: Agent) -> None:
+        self._child = child
+
+    @property
+    def path(self) -> str:
+        """Name the child."""
+        return self._child.path
+
+    @property
+    def run_id(self) -> str:
+        """Name the child's run in the store."""
+        return self._child.run_id
+
+    @property
+    def done(self) -> bool:
+        """Whether its end is recorded."""
+        return self._child.exit is not None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Give its outcome once it has ended; None before, or when nothing recorded one."""
+        return self._child.outcome if self.done else None
+
+    async def exit(self) -> Exit:
+        """Wait for the child's end and return it; the parent holds no slot meanwhile. Never raises for what it did.
+
+        Checkpoint: only if the child still lives.
+        Cancellation: the child is not disturbed.
+        """
+        child = self._child
+        if child.exit is None:
+            parent = child.parent
+            assert isinstance(parent, Agent)
+            async with parent.waiting():
+                await child.wait_ended()
+        assert child.exit is not None
+        return child.exit
+
+    async def result(self) -> R:
+        """Wait for the child's end and return what its behaviour returned.
+
+        Checkpoint: only if the child still lives.
+        Cancellation: the child is not disturbed.
+
+        Raises:
+            ChildFailed: it ended abnormally; the original exception is the cause.
+            Halted: it was stopped before it had a result.
+        """
+        return result_of(self._child, await self.exit())
+
+    async def stop(self, reason: str = "") -> StopReceipt:
+        """Stop the child and all below it, leaf first, and say how each ended.
+
+        Cancellation: the stop goes on.
+        """
+        child = self._child
+        assert isinstance(child.parent, Agent)
+        halt = Halt(HaltKind.parent, child.parent.path, trio.current_time(), child.path, reason)
+        return await child.tree.stop_and_wait(child, halt)
+
+
+def result_of(agent: Agent, exit: Exit) -> Any:
+    """Give what the agent's behaviour returned, or raise why there is nothing.
+
+    Raises:
+        ChildFailed: it ended abnormally.
+        Halted: it was stopped.
+    """
+    if exit.reason is Reason.normal:
+        return agent.value
+    if isinstance(exit.payload, Halt):
+        raise Halted(exit.payload)
+    raise ChildFailed(exit) from exit.cause
+
+
+class AgentLedger:
+    """The tree's ledger as one agent sees it: every draw is in its name, and its own cap is looked at first.
+
+    Reading is sync; changing is awaited.
+    """
+
+    __slots__ = ("_agent", "_ledger")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._ledger: Ledger = agent.tree.ledger
+
+    @property
+    def spent_tokens(self) -> int:
+        """Count what the tree has spent."""
+        return self._ledger.spent_tokens
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Count what the tree's open reservations hold."""
+        return self._ledger.reserved_tokens
+
+    @property
+    def overrun_tokens(self) -> int:
+        """Count what was billed and did not fit."""
+        return self._ledger.overrun_tokens
+
+    @property
+    def spent_microdollars(self) -> int:
+        """Count the money that the tree has spent."""
+        return self._ledger.spent_microdollars
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Give what the tree has left, never below 0."""
+        return self._ledger.remaining_tokens
+
+    @property
+    def agents(self) -> int:
+        """Count the agents that ever existed in the tree."""
+        return self._ledger.agents
+
+    @property
+    def halted(self) -> Halt | None:
+        """Give the halt that latched the tree."""
+        return self._ledger.halted
+
+    @property
+    def own_remaining(self) -> int | None:
+        """Give what the agent's own cap leaves; None without one."""
+        cap = self._agent.limits.max_tokens
+        return None if cap is None else max(cap - self._agent.own_tokens, 0)
+
+    def effective_token_budget(self, own: int | None = None) -> int:
+        """Give the least of ``own``, the agent's own cap less its spend, and what the tree has left."""
+        caps = [cap for cap in (own, self.own_remaining) if cap is not None]
+        return self._ledger.effective_token_budget(min(caps) if caps else None)
+
+    def snapshot(self) -> LedgerSnapshot:
+        """Give all totals of the tree."""
+        return self._ledger.snapshot()
+
+    async def draw_tokens(self, tokens: int, microdollars: int = 0) -> Draw:
+        """Draw plain spend. ``halted``: it did not fit, and the whole tree is being stopped.
+
+        Checkpoint: always.
+        Cancellation: nothing was drawn.
+
+        Raises:
+            BudgetExceeded: the agent's own cap says no; nothing was drawn and nothing latches.
+        """
+        whole("tokens", tokens)
+        agent = self._agent
+        cap = agent.limits.max_tokens
+        if cap is not None and agent.own_tokens + tokens > cap:
+            raise BudgetExceeded("tokens", cap, agent.own_tokens, tokens)
+        # Counted before the wait, so that two tasks of one behaviour cannot both fit; taken back if it was not drawn.
+        agent.own_tokens += tokens
+        try:
+            draw = await self._ledger.draw_tokens(tokens, microdollars, by=agent.path)
+        except BaseException:
+            agent.own_tokens -= tokens
+            raise
+        if draw is Draw.ok:
+            agent.own_microdollars += microdollars
+        else:
+            agent.own_tokens -= tokens
+            agent.own_overrun += tokens
+        return draw
+
+    async def reserve(self, tokens: int | Quote, microdollars: int = 0, *, note: object = None) -> Reservation | Draw:
+        """Hold the worst case of a call; waits without a slot while others hold what is left.
+
+        Cancellation: nothing is held.
+
+        Raises:
+            BudgetExceeded: the agent's own cap has no room for the minimal request.
+        """
+        agent = self._agent
+        wait = Waiting(agent)
+        try:
+            held = await self._ledger.reserve(
+                tokens,
+                microdollars,
+                by=agent.path,
+                own_tokens=self.own_remaining,
+                note=(agent.run_id, 0, 0) if note is None else note,
+                on_wait=wait.begin,
+            )
+            if isinstance(held, Reservation):
+                agent.held = agent.held or {}
+                agent.held[held.id] = held
+        finally:
+            if wait.begun:
+                await wait.end()
+        return held
+
+    async def settle(self, reservation: Reservation, usage: Usage | int | None, microdollars: int = 0) -> Settlement:
+        """Close a reservation with what was used; None when nobody knows.
+
+        Cancellation: the reservation is still open; the agent's end closes it as estimated.
+        """
+        settlement = await self._ledger.settle(reservation, usage, microdollars)
+        self._count(reservation, settlement, usage)
+        return settlement
+
+    def settle_nowait(self, reservation: Reservation, usage: Usage | int | None, microdollars: int = 0) -> Settlement:
+        """Close a reservation in the running step, for clean-up."""
+        settlement = self._ledger.settle_nowait(reservation, usage, microdollars)
+        self._count(reservation, settlement, usage)
+        return settlement
+
+    def _count(self, reservation: Reservation, settlement: Settlement, usage: Usage | int | None) -> None:
+        """Add a settlement to the agent's own account."""
+        agent = self._agent
+        if agent.held is not None:
+            agent.held.pop(reservation.id, None)
+        agent.own_tokens += settlement.tokens
+        agent.own_microdollars += settlement.microdollars
+        agent.own_overrun += settlement.overrun_tokens
+        agent.estimated = agent.estimated or settlement.estimated
+        if isinstance(usage, Usage):
+            agent.add_usage(usage)

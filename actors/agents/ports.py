@@ -1,0 +1,371 @@
+"""What an agent needs of the world, as protocols and the records that cross them.
+
+Providers, tools and stores are written against this file and never against
+each other. Everything that crosses is frozen.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from actors.agents.rows import Row
+from actors.containment.usage import Usage
+from actors.errors import Refused
+
+# ── what a model is asked, and what it answers ──────────────────────────────
+
+
+@attrs.frozen
+class ToolSpec:
+    """A tool as the model sees it. ``parameters`` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@attrs.frozen
+class ToolCall:
+    """One call in an answer. ``arguments`` is the model's own text, not yet parsed.
+
+    Its identity is its place in the answer: ids that models send repeat, are
+    empty, or collide, so they are neither stored nor trusted.
+    """
+
+    name: str
+    arguments: str = "{}"
+
+
+@attrs.frozen
+class UserTurn:
+    """Text from the runtime to the model."""
+
+    text: str
+
+
+@attrs.frozen
+class AssistantTurn:
+    """What the model said. ``text`` None and empty are different facts."""
+
+    text: str | None
+    calls: tuple[ToolCall, ...] = ()
+
+
+@attrs.frozen
+class ResultsTurn:
+    """The results of the calls of the assistant turn before it, one for each, in call order."""
+
+    texts: tuple[str, ...]
+
+
+Turn = UserTurn | AssistantTurn | ResultsTurn
+
+
+@attrs.frozen
+class CompletionRequest:
+    """One question to a model.
+
+    ``model`` None asks for whatever the provider is configured with.
+    ``max_output_tokens`` is already clamped to what may be spent.
+    """
+
+    system: str
+    turns: tuple[Turn, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    model: str | None = None
+    max_output_tokens: int = 4096
+
+
+@attrs.frozen
+class Completion:
+    """One answer.
+
+    ``usage`` is None when the endpoint reported none. ``model`` is the model that
+    served, None when it did not say. ``finish_reason`` is verbatim.
+    ``first_token_seconds`` is None when it was not measured.
+    """
+
+    text: str | None
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    model: str | None = None
+    finish_reason: str | None = None
+    first_token_seconds: float | None = None
+
+
+@attrs.frozen
+class Estimate:
+    """The worst case of a request in tokens.
+
+    ``minimal_output`` is the least output the request makes sense with; a request
+    that cannot have it is not sent.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    minimal_output: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Count what a reservation must hold."""
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def minimal(self) -> int:
+        """Count the least that must fit for the request to be sent at all."""
+        return self.prompt_tokens + min(self.minimal_output, self.output_tokens)
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A source of completions.
+
+    Besides ``name`` and ``complete`` a provider may offer
+    ``estimate(request) -> Estimate`` (its own worst case), ``default_model``
+    (the model it is configured with, str or None), ``endpoint``
+    (``host:port`` for the net policy, None when it opens no connection),
+    ``served_by`` and ``aclose()``.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name the provider in rows and messages."""
+        ...
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Answer one request.
+
+        Cancellation: whether the call was billed is unknown; the caller charges
+        its reservation.
+
+        Raises:
+            ProviderError: typed; never anything else for what an endpoint did.
+        """
+        ...
+
+
+# ── tools ───────────────────────────────────────────────────────────────────
+
+
+class ObservationKind(StrEnum):
+    """What an observation is about; stored values, do not rename one."""
+
+    read = "read"
+    grep = "grep"
+    find = "find"  # type: ignore[assignment]  # shadows str.find, which nobody calls on a kind
+    write = "write"
+    tool = "tool"
+    child = "child"
+    message = "message"
+    error = "error"
+
+
+@attrs.frozen
+class Observation:
+    """What a call gave. ``text`` is not yet capped; the loop caps it at one place.
+
+    ``target`` is what it was about (a path, a pattern, a program). ``changed`` says
+    whether bytes in the workspace changed: only that is progress.
+    """
+
+    kind: ObservationKind
+    target: str
+    text: str
+    changed: bool = False
+
+
+class Act(StrEnum):
+    """The acts a policy governs; stored values."""
+
+    read = "read"
+    write = "write"
+    exec = "exec"
+    net = "net"
+    spawn = "spawn"
+
+
+class ToolContext(Protocol):
+    """What a tool may use while it runs. One per call."""
+
+    @property
+    def root(self) -> str:
+        """Give the absolute, resolved workspace directory."""
+        ...
+
+    @property
+    def exec_timeout(self) -> float:
+        """Give the seconds that one command may take."""
+        ...
+
+    @property
+    def max_read_chars(self) -> int | None:
+        """Give the most characters one read may return, None for the built-in ceiling."""
+        ...
+
+    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
+        """Ask the policy, and the approver where it says ask.
+
+        Cancellation: nothing was decided.
+
+        Raises:
+            ActRefused: denied; the row and the event are written already. Let it
+                pass: the loop makes the observation.
+        """
+        ...
+
+    def may_read(self, target: str) -> bool:
+        """Tell whether the policy allows reading ``target`` outright; ask counts as no. Never asks anybody."""
+        ...
+
+
+class Tool(Protocol):
+    """Something a model can call.
+
+    ``read_only`` tools may run beside each other. A tool asks
+    ``context.authorise`` for each act with the real target (a path after it was
+    resolved, relative to the root), before it does anything.
+    """
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Describe the tool to the model."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the tool changes nothing."""
+        ...
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        """Do the work for one call; ``arguments`` is a decoded JSON object.
+
+        Cancellation: every process it started is gone when this returns or raises.
+
+        Raises:
+            ToolFailed: bad arguments or a failure of the work; an observation.
+            ActRefused: from ``context.authorise``.
+        """
+        ...
+
+
+@attrs.frozen
+class Refusal:
+    """Why the policy said no: the act, what it was about, and which rule of which layer decided.
+
+    ``rule`` and ``layer`` are None when the default for the act decided.
+    """
+
+    act: Act
+    target: str
+    rule: str | None = None
+    layer: str | None = None
+    reason: str = "denied by policy"
+
+    def __str__(self) -> str:
+        where = f" (rule {self.rule!r} of layer {self.layer!r})" if self.layer is not None else " (default)"
+        return f"{self.act} {self.target}: {self.reason}{where}"
+
+
+class ActRefused(Refused):
+    """The policy, or a human, did not allow an act. Nothing was done."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(str(refusal))
+
+
+# ── approvals ───────────────────────────────────────────────────────────────
+
+
+@attrs.frozen
+class ApprovalRequest:
+    """What a human or a program is asked to allow."""
+
+    act: Act
+    target: str
+    content: str
+    goal: str
+    path: str
+    rule: str | None = None
+    layer: str | None = None
+
+
+@attrs.frozen
+class Approval:
+    """The answer: approved, or denied with a reason that the model reads."""
+
+    approved: bool
+    reason: str = ""
+
+
+class Approver(Protocol):
+    """Who is asked where the policy says ask."""
+
+    async def decide(self, request: ApprovalRequest) -> Approval:
+        """Answer one request; may take for ever.
+
+        Cancellation: nothing was decided, and the act is not done.
+        """
+        ...
+
+
+# ── records ─────────────────────────────────────────────────────────────────
+
+
+class RunStore(Protocol):
+    """Where everything is written. One per tree; its reads are its own business.
+
+    ``append`` is for what may ride the next commit, ``commit`` for what must stand
+    before the caller goes on. Rows of one call land in one transaction, in order,
+    and after all rows appended before.
+    """
+
+    async def append(self, *rows: Row) -> None:
+        """Leave rows for the next commit, waiting only while the queue is full.
+
+        Cancellation: either all rows were left or none.
+        """
+        ...
+
+    def append_nowait(self, *rows: Row) -> None:
+        """Leave rows for the next commit, in the running step.
+
+        For rows whose number the containment bounds (a start, an end, a place in
+        the queue): they are taken even when the queue is full.
+        """
+        ...
+
+    async def commit(self, *rows: Row) -> None:
+        """Write rows in one transaction and wait until it stands.
+
+        Cancellation: the rows are written or not, all or none; shield it when it
+        matters.
+
+        Raises:
+            StoreError: nothing of this call was written.
+        """
+        ...
+
+
+class Observer(Protocol):
+    """Who hears what happens. Called in order for one agent; must not block."""
+
+    def event(self, event: "Mapping[str, Any]") -> None:
+        """Take one event: flat data with ``kind``, ``path`` and ``depth``."""
+        ...
+
+
+@attrs.frozen
+class RunSummary:
+    """One line of a list of runs."""
+
+    run_id: str
+    status: str
+    outcome: str | None
+    started_at: str
+    goal: str
+
+
+RunList = Sequence[RunSummary]

@@ -1,0 +1,249 @@
+"""What a tree writes down, and whom it tells.
+
+Rows are the truth; events are notifications of the same facts, for people and
+programs that watch. A failing observer is dropped and reported, and never
+touches the run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from actors.agents.outcomes import Outcome, OutcomeKind
+from actors.agents.ports import Observer, RunStore
+from actors.agents.rows import (
+    AgentEvent,
+    EventSeen,
+    LedgerTotals,
+    QueueEntered,
+    QueueLeft,
+    Reserved,
+    RunFinished,
+    TreeHalted,
+)
+from actors.agents.terminal_codec import encode_terminal
+from actors.agents.terminal_slot import TerminalSlot
+from actors.agents.terminals import FailureCode, UsageReport, terminal_for
+from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation
+from actors.errors import SpawnRefusal
+from actors.halts import Halt, HaltKind
+from actors.ids import agent_run_id
+from actors.runtime.exits import Exit, Reason
+
+if TYPE_CHECKING:
+    from actors.agents.agent import Agent
+
+log = logging.getLogger("actors.recording")
+
+MESSAGE_LIMIT = 2_000
+
+
+class Recorder:
+    """The pen of one tree. Also the ledger's port for rows."""
+
+    def __init__(self, store: RunStore, observer: Observer | None, tree_id: str, durable: bool) -> None:
+        self.store = store
+        self.durable = durable
+        self._observer = observer
+        self._tree_id = tree_id
+        self.dropped_observer: str | None = None
+
+    # ── events ──────────────────────────────────────────────────────────────
+
+    def event(self, path: str, depth: int, kind: str, facts: Mapping[str, Any]) -> EventSeen:
+        """Tell the observer, and give the row of the event."""
+        run_id = agent_run_id(self._tree_id, path)
+        told = {"kind": kind, "run_id": run_id, "path": path, "depth": depth, **facts}
+        if self._observer is not None:
+            try:
+                self._observer.event(told)
+            except Exception as error:
+                self.dropped_observer = repr(error)
+                self._observer = None
+                log.warning("the observer failed and hears no more: %r", error)
+        return EventSeen(self._tree_id, run_id, msgspec.json.encode(told).decode())
+
+    async def emit(self, agent: Agent, kind: str, **facts: Any) -> None:
+        """Tell of something, and leave its row.
+
+        Cancellation: it was told; its row may be missing.
+        """
+        await self.store.append(self.event(agent.path, agent.depth, kind, facts))
+
+    # ── the ledger's port ───────────────────────────────────────────────────
+
+    async def drawn(self, by: str, tokens: int, draw: Draw, remaining: int) -> None:
+        """Leave the rows of a draw.
+
+        Cancellation: the draw stands; its rows may be missing.
+        """
+        run_id = agent_run_id(self._tree_id, by)
+        facts = {"tokens": tokens, "remaining": remaining, "granted": draw is Draw.ok}
+        await self.store.append(
+            AgentEvent(run_id, 0, "budget_draw", draw.value, None, tokens, remaining),
+            self.event(by, by.count("/"), "spend_draw", facts),
+        )
+
+    async def reserved(self, reservation: Reservation, note: object) -> None:
+        """Write the row of a reservation, and wait until it stands.
+
+        Cancellation: the caller settles the reservation.
+        """
+        run_id, step, attempt = note  # type: ignore[misc]
+        await self.store.commit(
+            Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
+        )
+
+    # ── agents ──────────────────────────────────────────────────────────────
+
+    async def refused(self, agent: Agent, refusal: SpawnRefusal, step: int) -> None:
+        """Leave the rows of a refused spawn, on the parent.
+
+        Cancellation: the refusal stands; its rows may be missing.
+        """
+        await self.store.append(
+            AgentEvent(agent.run_id, step, "spawn_refused", refusal.cap),
+            self.event(agent.path, agent.depth, "spawn_refused", {"step": step, **refusal.facts()}),
+        )
+
+    def queued(self, row: QueueEntered, agent: Agent, fleet: Mapping[str, Any]) -> None:
+        """Note an agent that must wait for its first slot."""
+        self.store.append_nowait(row, self._fleet(agent, fleet))
+
+    def left_queue(self, row: QueueLeft, agent: Agent, fleet: Mapping[str, Any]) -> None:
+        """Note an agent that waits no more for its first slot."""
+        self.store.append_nowait(row, self._fleet(agent, fleet))
+
+    def _fleet(self, agent: Agent, fleet: Mapping[str, Any]) -> EventSeen:
+        parent = agent.parent
+        assert parent is not None
+        return self.event(parent.path, agent.depth - 1, "fleet", {"tier": agent.depth, **fleet})
+
+    async def finished(self, agent: Agent, exit: Exit) -> None:
+        """Write how an agent ended: outcome, terminal, usage. The root's end waits until it stands.
+
+        Cancellation: the row is missing, and a resume sees the agent as unfinished.
+        """
+        outcome = agent.outcome = outcome_of(agent, exit)
+        row = self._finished_row(agent, exit, outcome)
+        event = self.event(agent.path, agent.depth, "finished", {"outcome": outcome.kind, "steps": outcome.steps})
+        if agent.parent is None:
+            totals = agent.tree.totals_row()
+            await self.store.commit(row, event, totals)
+        else:
+            await self.store.append(row, event)
+
+    def _finished_row(self, agent: Agent, exit: Exit, outcome: Outcome) -> RunFinished:
+        usage, turns = agent.total_usage()
+        report = UsageReport(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+            turns=turns,
+            cached_input_tokens=usage.cache_read_tokens or None,
+        )
+        at_root = agent.parent is None
+        terminal = terminal_for(
+            outcome, at_root=at_root, usage=report, final_message=agent.said, durable=self.durable
+        )
+        slot = agent.terminal = TerminalSlot.empty()
+        if terminal is not None:
+            slot.commit(terminal)
+        ended = exit.ended_at - (exit.ended_at if agent.started_at is None else agent.started_at)
+        return RunFinished(
+            agent.run_id,
+            _status(outcome, terminal is None),
+            outcome.kind.value,
+            msgspec.json.encode(outcome.to_json()).decode(),
+            None if terminal is None else encode_terminal(terminal),
+            outcome.success,
+            agent.steps,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.cache_read_tokens,
+            agent.own_tokens,
+            agent.own_microdollars,
+            agent.own_overrun,
+            agent.estimated,
+            round(ended * 1000),
+            agent.said,
+            None if exit.cause is None else _bounded(str(exit)),
+        )
+
+    async def halted(self, halt: Halt) -> None:
+        """Write the first halt, and wait until it stands.
+
+        Cancellation: the halt stands in the ledger; its row may be missing.
+        """
+        facts = {"halt": halt.kind, "by": halt.by, "reason": halt.reason, "limit": halt.limit, "used": halt.used}
+        row = TreeHalted(
+            self._tree_id, halt.kind, halt.by, halt.path, halt.reason, halt.limit, halt.used, halt.requested
+        )
+        await self.store.commit(row, self.event("root", 0, "halted", facts))
+
+
+def totals_row(tree_id: str, ledger: LedgerSnapshot, peak_working: int) -> LedgerTotals:
+    """Give the tree's totals as a row."""
+    return LedgerTotals(
+        tree_id,
+        ledger.spent_tokens,
+        ledger.spent_microdollars,
+        ledger.overrun_tokens,
+        ledger.overrun_microdollars,
+        ledger.reserved_tokens,
+        ledger.reserved_microdollars,
+        ledger.agents,
+        ledger.calls,
+        ledger.tool_calls,
+        ledger.unpriced_calls,
+        peak_working,
+        msgspec.json.encode(ledger.refusals).decode(),
+    )
+
+
+def outcome_of(agent: Agent, exit: Exit) -> Outcome:
+    """Name how an agent ended: what its loop said, or what its exit says."""
+    figures = {
+        "steps": agent.steps,
+        "spent_tokens": agent.own_tokens,
+        "overrun_tokens": agent.own_overrun,
+        "spent_microdollars": agent.own_microdollars,
+    }
+    if exit.reason is Reason.normal:
+        return agent.outcome or Outcome(OutcomeKind.finished, **figures)
+    if exit.reason is Reason.error:
+        # An Exception of a behaviour is the embedder's or the model's world; our own bugs are assertions.
+        code = FailureCode.invariant_violated if isinstance(exit.cause, AssertionError) else FailureCode.host_effect_failed
+        return Outcome(OutcomeKind.failed, failure_code=code, message=_bounded(str(exit)), **figures)
+    halt = exit.payload if isinstance(exit.payload, Halt) else None
+    return _halted_outcome(agent, halt, figures)
+
+
+def _halted_outcome(agent: Agent, halt: Halt | None, figures: Mapping[str, int]) -> Outcome:
+    if halt is None:
+        return Outcome(OutcomeKind.cancelled, message="stopped", **figures)
+    text = _bounded(str(halt))
+    if halt.kind is HaltKind.interrupt:
+        return Outcome(OutcomeKind.interrupted, halt=halt, message=text, **figures)
+    if halt is agent.tree.ledger.halted and halt.kind.is_ceiling:
+        return Outcome(OutcomeKind.budget_ceiling_reached, ceiling=halt.kind, halt=halt, message=text, **figures)
+    if halt.kind is HaltKind.duration and halt.path == agent.path:
+        return Outcome(OutcomeKind.time_budget_exceeded, halt=halt, message=text, **figures)
+    return Outcome(OutcomeKind.cancelled, halt=halt, message=text, **figures)
+
+
+# Outcomes after which a run's row reads failed; a pause leaves it resumable.
+_FAILED = frozenset({OutcomeKind.failed, OutcomeKind.escalated})
+
+
+def _status(outcome: Outcome, open_slot: bool) -> str:
+    if open_slot:
+        return "paused"
+    return "failed" if outcome.kind in _FAILED else "completed"
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + " ..."

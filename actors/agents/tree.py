@@ -1,0 +1,394 @@
+"""The tree: one root agent under one containment boundary, and everything that stops it.
+
+    async with open_tree(limits) as tree:
+        value = await tree.run(behaviour, *args)
+
+A halt latches and closes admission in one sync step. A warden task then has its
+row stored, for at most a second, and stops the agents leaf first, within the
+clean-up allowance. What does not stop is named, and the tree says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import attrs
+import trio
+
+from actors.agents.agent import (
+    UNLIMITED,
+    About,
+    Agent,
+    AgentLimits,
+    Behaviour,
+    left_queue_row,
+    queue_rows,
+    result_of,
+)
+from actors.agents.ports import Observer, RunStore
+from actors.agents.recording import Recorder, totals_row
+from actors.agents.rows import LedgerTotals
+from actors.containment.ledger import Ledger
+from actors.containment.ledger_state import LedgerSnapshot, LedgerState
+from actors.containment.limits import Containment
+from actors.containment.slots import Slots, Tally
+from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError
+from actors.halts import Halt, HaltKind
+from actors.ids import ROOT, new_run_id
+from actors.runtime.host import Host
+from actors.runtime.stops import StopReceipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+log = logging.getLogger("actors.tree")
+
+# A failing store delays no halt for longer.
+HALT_ROW_SECONDS = 1.0
+
+
+@attrs.frozen
+class AgentView:
+    """One live agent as `Tree.snapshot` shows it. ``state`` is a word of `Seat`, or stopping."""
+
+    path: str
+    depth: int
+    state: str
+    steps: int
+    spent_tokens: int
+    goal: str
+
+
+@attrs.frozen
+class TreeSnapshot:
+    """A tree at one moment. ``tiers`` maps a depth to its tally; ``seconds_left`` is None without a ceiling."""
+
+    run_id: str
+    agents: tuple[AgentView, ...]
+    tiers: dict[int, Tally]
+    total: Tally
+    slots_out: int
+    max_concurrent: int
+    peak_working: int
+    ledger: LedgerSnapshot
+    seconds_left: float | None
+
+
+@attrs.frozen
+class Leaks:
+    """What a finished tree still holds: always empty, and tested so."""
+
+    tasks: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    reservations: tuple[int, ...] = ()
+    processes: tuple[int, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing leaked."""
+        return not (self.tasks or self.slots or self.reservations or self.processes)
+
+
+class Tree:
+    """One run of one tree. Make it with `open_tree`, and call `run` once.
+
+    Leaving the block ends the tree: what still runs is halted. It waits for the
+    clean-up allowance and a kill wait of a second at most, except for a task that
+    swallows its cancel, which is named in the log.
+    """
+
+    def __init__(
+        self,
+        limits: Containment,
+        store: RunStore | None,
+        observer: Observer | None,
+        cleanup_allowance: float,
+        state: LedgerState | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        if not math.isfinite(cleanup_allowance) or cleanup_allowance < 0:
+            raise ValueError(f"cleanup_allowance must be a finite number of seconds, not {cleanup_allowance!r}")
+        self.limits = limits
+        self.run_id = new_run_id() if run_id is None else run_id
+        self.cleanup_allowance = cleanup_allowance
+        self.ledger = Ledger(limits, state)
+        self.slots = Slots(limits.max_concurrent)
+        self.host = Host(self._outside)
+        self.recorder: Recorder | None = None
+        if store is not None or observer is not None:
+            durable = bool(getattr(store, "durable", False))
+            self.recorder = Recorder(store or Unrecorded(), observer, self.run_id, durable)
+        self.root: Agent | None = None
+        self.receipt: StopReceipt | None = None
+        self.halt_stored: bool | None = None
+        # Process ids that tools could not end; a tool runner adds them.
+        self.leaked_processes: list[int] = []
+        self._halted = trio.Event()
+        self._wound_down = trio.Event()
+        self._timer: Any = None
+        self._deadline: float | None = None
+
+    # ── the embedder's side ─────────────────────────────────────────────────
+
+    async def run(self, behaviour: Behaviour[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the root agent and return what its behaviour returned. Once per tree.
+
+        Cancellation: the tree is halted as an interrupt, and the block's end waits for it.
+
+        Raises:
+            Halted: a halt stopped the root before it had a result.
+            ChildFailed: the root's behaviour raised; the original exception is the cause.
+        """
+        if kwargs:
+            raise TypeError(f"run passes positional arguments only, not {sorted(kwargs)}; use functools.partial")
+        root = await self.run_root(behaviour, args)
+        assert root.exit is not None
+        value: R = result_of(root, root.exit)
+        return value
+
+    async def run_root(
+        self,
+        behaviour: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        limits: AgentLimits = UNLIMITED,
+        about: About | None = None,
+        elapsed: float = 0.0,
+    ) -> Agent:
+        """Run the root agent to its end and return it; ``elapsed`` seconds of the duration ceiling are used already.
+
+        Cancellation: as `run`.
+        """
+        if self.root is not None:
+            raise ActorsError("a tree runs once; open another")
+        self.root = Agent(self, ROOT, 0, None, behaviour, args, limits, about)
+        duration = self.limits.max_total_duration
+        if duration is not None:
+            self._deadline = trio.current_time() + duration - elapsed
+            self._timer = self.host.deadlines.at(self._deadline, self._out_of_time)
+        self.host.nursery.start_soon(self.root._main, name=ROOT)
+        try:
+            await self.root.wait_ended()
+            if self._halted.is_set():
+                await self._wound_down.wait()
+        except trio.Cancelled:
+            self._latch(HaltKind.interrupt, "host", "the task that ran the tree was cancelled")
+            raise
+        return self.root
+
+    def halt_nowait(self, kind: HaltKind = HaltKind.cancel, *, by: str = "operator", reason: str = "") -> bool:
+        """Latch a halt in the running step; what follows goes on by itself. Tell whether it is the first.
+
+        Anybody may ask, also an agent of the tree.
+        """
+        return self._latch(kind, by, reason)
+
+    async def halt(
+        self, kind: HaltKind = HaltKind.cancel, *, by: str = "operator", reason: str = ""
+    ) -> StopReceipt:
+        """Stop the whole tree, leaf first, and say how each agent ended.
+
+        Cancellation: the halt goes on.
+
+        Raises:
+            ActorsError: called from inside the tree, which would wait for itself. Nothing was halted.
+        """
+        if self.host.shelters(trio.lowlevel.current_task()):
+            raise ActorsError("an agent cannot wait for the stop of its own tree; use halt_nowait")
+        self._latch(kind, by, reason)
+        await self._wound_down.wait()
+        assert self.receipt is not None
+        return self.receipt
+
+    def snapshot(self) -> TreeSnapshot:
+        """Show the tree as it is at this moment. Cost grows with the live agents."""
+        live = [] if self.root is None or self.root.exit is not None else list(self.root.subtree())
+        views = tuple(_view(agent) for agent in reversed(live) if isinstance(agent, Agent))
+        left = None if self._deadline is None else max(self._deadline - trio.current_time(), 0.0)
+        return TreeSnapshot(
+            self.run_id,
+            views,
+            {depth: attrs.evolve(tally) for depth, tally in self.slots.tallies.items()},
+            self.slots.total(),
+            self.slots.out,
+            self.limits.max_concurrent,
+            self.slots.peak_working,
+            self.ledger.snapshot(),
+            left,
+        )
+
+    def leaks(self) -> Leaks:
+        """List what is still held. After the run it must be empty."""
+        live = [] if self.root is None or self.root.exit is not None else list(self.root.subtree())
+        return Leaks(
+            tuple(node.path for node in (*live, *self.host.abandoned)),
+            tuple(sorted(str(getattr(agent, "path", agent)) for agent in self.slots.limiter.statistics().borrowers)),
+            tuple(held.id for held in self.ledger.state.open_reservations),
+            tuple(self.leaked_processes),
+        )
+
+    # ── what agents need ────────────────────────────────────────────────────
+
+    async def refused(self, agent: Agent, refusal: SpawnRefusal, step: int) -> None:
+        """Write a refused spawn down.
+
+        Cancellation: the refusal stands.
+        """
+        if self.recorder is not None:
+            await self.recorder.refused(agent, refusal, step)
+
+    def stop_below(self, top: Agent, halt: Halt) -> None:
+        """Stop one agent and all below it, in the background, bounded by the allowance."""
+        if top.exit is None and not top.stopping:
+            self.host.services.start_soon(self._wind_down, top, halt)
+
+    async def stop_and_wait(self, top: Agent, halt: Halt) -> StopReceipt:
+        """Stop one agent and all below it, and say how each ended.
+
+        Cancellation: the stop goes on, as it is shielded.
+        """
+        return await self.host.wind_down(top, halt, self.cleanup_allowance)
+
+    async def _wind_down(self, top: Agent, halt: Halt) -> None:
+        await self.host.wind_down(top, halt, self.cleanup_allowance)
+
+    def totals_row(self) -> LedgerTotals:
+        """Give the tree's totals as a row."""
+        return totals_row(self.run_id, self.ledger.snapshot(), self.slots.peak_working)
+
+    # ── stopping ────────────────────────────────────────────────────────────
+
+    def _outside(self, by: str, reason: str, _error: BaseException | None) -> None:
+        self._latch(HaltKind.interrupt, by, reason)
+
+    def _out_of_time(self) -> None:
+        limit = self.limits.max_total_duration
+        self.ledger.latch(
+            Halt(HaltKind.duration, "timer", trio.current_time(), ROOT, "", limit=limit, used=limit)
+        )
+
+    def _latch(self, kind: HaltKind, by: str, reason: str) -> bool:
+        return self.ledger.latch(Halt(kind, by, trio.current_time(), ROOT, reason))
+
+    async def _warden(self) -> None:
+        """Carry out the first halt: its row, then the stop, leaf first."""
+        await self._halted.wait()
+        halt = self.ledger.halted
+        assert halt is not None
+        self.halt_stored = await self._store_halt(halt)
+        if self.root is None or self.root.exit is not None:
+            now = trio.current_time()
+            self.receipt = StopReceipt(now, now)
+        else:
+            self.receipt = await self.host.wind_down(self.root, halt, self.cleanup_allowance)
+        for path in self.receipt.not_ended:
+            log.warning("%s did not end and is still running; it swallows its cancel or shields itself", path)
+        self._wound_down.set()
+
+    async def _store_halt(self, halt: Halt) -> bool:
+        if self.recorder is None:
+            return False
+        try:
+            with trio.fail_after(HALT_ROW_SECONDS):
+                await self.recorder.halted(halt)
+        except (StoreError, trio.TooSlowError) as error:
+            log.warning("the halt could not be stored: %s", error)
+            return False
+        return True
+
+    # ── life ────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> Tree:
+        await self.host.open()
+        self.ledger.start(self.host, self.host.services)
+        self.ledger.subscribe(lambda _halt: self._halted.set())
+        if self.recorder is not None:
+            self.ledger.rows = self.recorder
+            self.slots.on_queue = self._queued
+            self.slots.on_admit = self._admitted
+        self.host.services.start_soon(self._warden)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.root is not None and self.root.exit is None:
+            outside = error is None or not isinstance(error, Exception)
+            why = "the block was left" if error is None else repr(error)
+            self._latch(HaltKind.interrupt if outside else HaltKind.cancel, "host", why)
+        await self.host.close(self._finish)
+        if self.host.fatal is not None and self.host.fatal is not error:
+            raise self.host.fatal
+
+    async def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._halted.is_set():
+            await self._wound_down.wait()
+
+    # ── the queue, visible ──────────────────────────────────────────────────
+
+    def _queued(self, agent: Agent) -> None:
+        assert self.recorder is not None
+        if agent.parent is not None:
+            self.recorder.queued(queue_rows(agent), agent, self._fleet(agent))
+
+    def _admitted(self, agent: Agent) -> None:
+        assert self.recorder is not None
+        if agent.parent is not None:
+            self.recorder.left_queue(left_queue_row(agent), agent, self._fleet(agent))
+
+    def dropped_from_queue(self, agent: Agent) -> None:
+        """Note an agent that was stopped before it had a slot."""
+        if self.recorder is not None and agent.parent is not None:
+            self.recorder.left_queue(left_queue_row(agent), agent, self._fleet(agent))
+
+    def _fleet(self, agent: Agent) -> dict[str, int]:
+        tally, total = self.slots.tallies[agent.depth], self.slots.total()
+        return {
+            "working": tally.working,
+            "waiting": tally.waiting,
+            "queued": tally.queued,
+            "done": tally.done,
+            "tree_working": total.working,
+            "tree_queued": total.queued,
+        }
+
+
+class Unrecorded:
+    """A store that keeps nothing, for a tree that only an observer watches."""
+
+    durable = False
+
+    async def append(self, *rows: Any) -> None:
+        """Keep nothing. Cancellation: nothing to undo."""
+
+    def append_nowait(self, *rows: Any) -> None:
+        """Keep nothing."""
+
+    async def commit(self, *rows: Any) -> None:
+        """Keep nothing. Cancellation: nothing to undo."""
+
+
+def _view(agent: Agent) -> AgentView:
+    state = "stopping" if agent.stopping else agent.seat.value
+    return AgentView(agent.path, agent.depth, state, agent.steps, agent.own_tokens, agent.about.goal)
+
+
+def open_tree(
+    limits: Containment,
+    *,
+    store: RunStore | None = None,
+    observer: Observer | None = None,
+    cleanup_allowance: float = 5.0,
+) -> Tree:
+    """Open a tree under ``limits``. Use it as ``async with open_tree(limits) as tree``.
+
+    ``store`` None records nothing; `actors.open_tree` gives a store in memory.
+    ``cleanup_allowance`` is in seconds: how long everything together may take to
+    close its accounts once it is halted.
+    """
+    return Tree(limits, store, observer, cleanup_allowance)
+

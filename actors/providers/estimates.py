@@ -1,0 +1,62 @@
+"""How many tokens a request may cost at worst, before it is sent. Pure but for what `Drift` remembers.
+
+A byte count is no tokenizer: it is right for no model and close for all. What
+an endpoint reports corrects it, upwards only, so that reservations hold.
+"""
+
+import math
+from typing import Final
+
+import attrs
+import msgspec
+
+from actors.agents.ports import AssistantTurn, CompletionRequest, Estimate, ResultsTurn, UserTurn
+
+BYTES_PER_TOKEN: Final = 3
+# Roles, separators and ids around each message, and around each tool.
+MESSAGE_MARGIN: Final = 8
+# Above this a report is more likely wrong than our count, and would refuse every later call.
+MOST_DRIFT: Final = 10.0
+
+
+def raw_prompt_tokens(request: CompletionRequest) -> int:
+    """Count UTF-8 bytes / 3, rounded up, plus a margin for each message and tool."""
+    size = _size(request.system)
+    messages = 1 + len(request.tools)
+    for turn in request.turns:
+        if isinstance(turn, UserTurn):
+            size += _size(turn.text)
+            messages += 1
+        elif isinstance(turn, AssistantTurn):
+            size += _size(turn.text or "") + sum(_size(call.name) + _size(call.arguments) for call in turn.calls)
+            messages += 1 + len(turn.calls)
+        elif isinstance(turn, ResultsTurn):
+            size += sum(map(_size, turn.texts))
+            messages += len(turn.texts)
+    for tool in request.tools:
+        size += _size(tool.name) + _size(tool.description) + len(_ENCODER.encode(tool.parameters))
+    return -(-size // BYTES_PER_TOKEN) + messages * MESSAGE_MARGIN
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=dict)
+
+
+@attrs.define
+class Drift:
+    """The highest ratio of reported prompt tokens to our raw count so far; never below 1."""
+
+    ratio: float = 1.0
+
+    def note(self, raw: int, reported: int) -> None:
+        """Take what an endpoint reported for a request of ``raw`` tokens by our count."""
+        if raw > 0:
+            self.ratio = min(max(self.ratio, reported / raw), MOST_DRIFT)
+
+    def estimate(self, request: CompletionRequest) -> Estimate:
+        """Give the worst case of a request, raised by the drift."""
+        prompt = math.ceil(raw_prompt_tokens(request) * self.ratio)
+        return Estimate(prompt_tokens=prompt, output_tokens=request.max_output_tokens)

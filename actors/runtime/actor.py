@@ -1,0 +1,278 @@
+"""An actor: one task that answers one message at a time.
+
+``tell`` never waits, ``send`` waits for room, ``ask`` waits for the answer. The
+answer goes into a one-shot slot that dies with the call, so a late answer can
+reach nobody. An ask whose caller was cancelled before its message was looked
+at is not handled at all: then the caller knows that nothing was done.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+import outcome
+import trio
+
+from actors.errors import ActorGone, GoneReason, MailboxClosed
+from actors.runtime.child import Child, Owner
+from actors.runtime.deadlines import Entry
+from actors.runtime.exits import Exit, Reason
+from actors.runtime.mailbox import DEFAULT_BOUND, NOTHING, Mailbox, MailboxStatistics, Overflow
+
+M = TypeVar("M")
+
+# Yield after so many messages, so that one busy actor cannot starve the rest.
+BATCH: Final = 64
+
+
+class Later(Enum):
+    """The mark a handler returns when the answer comes later, through the call."""
+
+    later = "later"
+
+
+LATER: Final = Later.later
+
+
+class Call:
+    """One ask: the slot its answer goes to. The first answer counts, and only while the caller waits."""
+
+    __slots__ = ("_open", "_task", "message", "on_abort", "timeout")
+
+    def __init__(self, message: Any, task: trio.lowlevel.Task) -> None:
+        self.message = message
+        self._task: trio.lowlevel.Task | None = task
+        self._open: dict[Call, None] | None = None
+        self.timeout: Entry | None = None
+        # Called when the caller gives up; whoever answers later drops what it kept for the call.
+        self.on_abort: Callable[[], None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody still waits for the answer."""
+        return self._task is not None
+
+    def answer(self, value: Any) -> bool:
+        """Answer the call; False when nobody waits any more or it was answered."""
+        return self._resolve(outcome.Value(value))
+
+    def fail(self, error: BaseException) -> bool:
+        """Answer with an error; False when nobody waits any more or it was answered."""
+        return self._resolve(outcome.Error(error))
+
+    def _resolve(self, result: outcome.Outcome[Any]) -> bool:
+        task, self._task = self._task, None
+        if task is None:
+            return False
+        self._close()
+        trio.lowlevel.reschedule(task, result)
+        return True
+
+    def abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        """Give up: the caller was cancelled."""
+        self._task = None
+        self._close()
+        if self.on_abort is not None:
+            self.on_abort()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.pop(self, None)
+        if self.timeout is not None:
+            self.timeout.cancel()
+
+
+class _Stop:
+    """The system message that ends an actor after the message in work."""
+
+
+_STOP: Final = _Stop()
+
+
+class Actor(Child, Generic[M]):
+    """A child whose work is to handle messages.
+
+    ``receive(message, call)`` is a plain or an async function. ``call`` is None for
+    a tell; for an ask the return value is the answer, unless it is `LATER`. An
+    exception ends the actor, and is the answer of every open ask.
+    """
+
+    __slots__ = ("_async", "_calls", "_receive", "dead_letters", "late_answers", "mailbox")
+
+    def __init__(
+        self,
+        path: str,
+        parent: Child | None,
+        host: Owner,
+        receive: Callable[[M, Call | None], Any],
+        *,
+        bound: int = DEFAULT_BOUND,
+        overflow: Overflow = Overflow.wait,
+    ) -> None:
+        super().__init__(path, parent, host, may_parent=False)
+        self.mailbox: Mailbox[Any] = Mailbox(bound, overflow, self._dropped)
+        self._receive = receive
+        self._async = inspect.iscoroutinefunction(receive)
+        # Asks that have no answer yet, so that an end answers them all.
+        self._calls: dict[Call, None] = {}
+        self.dead_letters = 0
+        self.late_answers = 0
+
+    @property
+    def ref(self) -> Ref[M]:
+        """Give the address of this incarnation."""
+        return Ref(self)
+
+    async def work(self) -> None:
+        """Handle messages until told to stop.
+
+        Cancellation: the message in work is not handled again.
+        """
+        handled = 0
+        take = self.mailbox.take
+        while True:
+            message = take()
+            if message is NOTHING:
+                handled = 0
+                await self.mailbox.wait()
+                continue
+            if message is _STOP:
+                return
+            self._handle(message) if not self._async else await self._handle_async(message)
+            handled += 1
+            if handled >= BATCH:
+                handled = 0
+                await trio.lowlevel.checkpoint()
+
+    def _handle(self, message: Any) -> None:
+        if type(message) is not Call:
+            self._receive(message, None)
+            return
+        if message.waiting:
+            value = self._receive(message.message, message)
+            if value is not LATER and not message.answer(value):
+                self.late_answers += 1
+
+    async def _handle_async(self, message: Any) -> None:
+        if type(message) is not Call:
+            await self._receive(message, None)
+            return
+        if message.waiting:
+            value = await self._receive(message.message, message)
+            if value is not LATER and not message.answer(value):
+                self.late_answers += 1
+
+    def _dropped(self, message: Any) -> None:
+        self.dead_letters += 1
+        if type(message) is Call:
+            message.fail(ActorGone(GoneReason.dropped, self.path))
+
+    def ended(self, exit: Exit) -> None:
+        """Answer every open ask with the end, and count what was never read."""
+        for message in self.mailbox.close():
+            if message is not _STOP and type(message) is not Call:
+                self.dead_letters += 1
+        reason = GoneReason.crashed if exit.reason is Reason.error else GoneReason.stopped
+        for call in list(self._calls):
+            gone = ActorGone(reason, self.path, exit)
+            gone.__cause__ = exit.cause
+            call.fail(gone)
+
+
+@attrs.frozen(eq=False)
+class Ref(Generic[M]):
+    """The address of one incarnation of an actor. It outlives the actor, and then leads nowhere."""
+
+    _actor: Actor[M]
+
+    @property
+    def path(self) -> str:
+        """Name the actor."""
+        return self._actor.path
+
+    @property
+    def exit(self) -> Exit | None:
+        """Give the recorded end, None while it lives."""
+        return self._actor.exit
+
+    def tell(self, message: M) -> None:
+        """Leave a message; never waits. To an ended actor it is a dead letter.
+
+        Raises:
+            MailboxFull: there is no room, and the policy is wait or fail.
+        """
+        try:
+            self._actor.mailbox.put_nowait(message)
+        except MailboxClosed:
+            self._actor.dead_letters += 1
+
+    async def send(self, message: M) -> None:
+        """Leave a message, waiting for room. To an actor that has ended, or ends meanwhile, it is a dead letter.
+
+        Checkpoint: always.
+        Cancellation: the message was not left.
+
+        Raises:
+            MailboxFull: there is no room, and the policy is fail.
+        """
+        try:
+            await self._actor.mailbox.put(message)
+        except MailboxClosed:
+            self._actor.dead_letters += 1
+
+    async def ask(self, message: M, timeout: float | None = None) -> Any:
+        """Leave a message and wait for the answer; ``timeout`` in seconds covers both.
+
+        Checkpoint: always.
+        Cancellation: if the message had not been looked at it will not be; else
+            what became of it is unknown, and the actor is not disturbed.
+
+        Raises:
+            ActorGone: it has ended, crashed while this waited (the cause is chained), or dropped the message.
+            MailboxFull: there is no room, and the policy is fail.
+            trio.TooSlowError: no answer in time; the outcome is unknown.
+        """
+        actor = self._actor
+        if actor.exit is not None:
+            raise ActorGone(GoneReason.noproc, actor.path, actor.exit)
+        call = Call(message, trio.lowlevel.current_task())
+        try:
+            call.on_abort = actor.mailbox.put_or_line_up(call)
+        except MailboxClosed:
+            raise ActorGone(GoneReason.noproc, actor.path, actor.exit) from None
+        if timeout is not None:
+            call.timeout = actor.host.deadlines.at(trio.current_time() + timeout, partial(_time_out, call))
+        call._open = actor._calls
+        actor._calls[call] = None
+        return await trio.lowlevel.wait_task_rescheduled(call.abort)
+
+    async def stop(self) -> Exit:
+        """Ask the actor to end after the message in work, and wait until it has.
+
+        Cancellation: the request stands.
+
+        Raises:
+            ActorGone: it had ended before.
+        """
+        if self._actor.exit is not None:
+            raise ActorGone(GoneReason.noproc, self.path, self._actor.exit)
+        try:
+            self._actor.mailbox.put_system(_STOP)
+        except MailboxClosed:
+            pass
+        return await self._actor.wait_ended()
+
+    def statistics(self) -> MailboxStatistics:
+        """Count what went through the mailbox."""
+        return self._actor.mailbox.statistics()
+
+
+def _time_out(call: Call) -> None:
+    if call.fail(trio.TooSlowError()) and call.on_abort is not None:
+        call.on_abort()

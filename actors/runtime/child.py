@@ -1,0 +1,265 @@
+"""A supervised task, and the tree of them.
+
+Every task of a tree runs in one wrapper, `Child._main`. The wrapper catches
+every end inside the task itself, so no sibling is ever cancelled by accident,
+and records it once as an `Exit`.
+
+The work of a child runs in a scope that lies *inside* the nursery of its own
+children:
+
+    nursery of the parent
+      └ task of the child:  nursery of its children ( scope ( work ) )
+
+So cancelling a child's work never reaches into its children's tasks, and a
+chain of 2,000 of them is never cancelled as nested scopes, which kills trio
+itself. Stopping is leaf first all the same: a child that is told to stop is
+cancelled when its last child has ended, by that child, in one sync step.
+
+Scopes are made with the child, before its task first runs, so a stop between
+start and first step is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from actors.errors import Stopping
+from actors.runtime.exits import Exit, Reason, root_cause, swallowed_by, without_cancelled
+
+if TYPE_CHECKING:
+    from actors.runtime.deadlines import Deadlines
+
+
+class Owner(Protocol):
+    """What a child needs of the host it runs under."""
+
+    deadlines: Deadlines
+
+    def panic(self, child: Child, error: BaseException) -> None:
+        """Take an exception that is no ``Exception``: the whole tree must end, and the host raises it."""
+        ...
+
+    def stray(self, child: Child) -> None:
+        """Hear that a task left after its end had been recorded as ``killed``."""
+        ...
+
+
+class Child:
+    """One task under a supervisor. Subclasses give it work.
+
+    ``may_parent`` decides whether it opens a nursery: what cannot have children
+    costs half as much. ``exit`` is None while it lives.
+    """
+
+    __slots__ = ("__weakref__", "_ended", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "value")  # noqa: E501
+
+    def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
+        self.path = path
+        self.parent = parent
+        self.host = host
+        self.may_parent = may_parent
+        self.scope = trio.CancelScope()
+        # Order of insertion is the order of starting; ended children leave it at once.
+        self.children: dict[Child, None] | None = None
+        self.exit: Exit | None = None
+        self.value: Any = None
+        self._nursery: trio.Nursery | None = None
+        self._ended: trio.Event | None = None
+        self._stop_at: float | None = None
+        self._stop_why: object = None
+
+    # ── what a subclass gives ───────────────────────────────────────────────
+
+    async def work(self) -> Any:
+        """Do what this child is for; its return value is the result.
+
+        Cancellation: the child ends as ``shutdown``.
+        """
+        raise NotImplementedError
+
+    def resting(self) -> None:
+        """Hear that the work is over while children may still run. Sync; must not raise."""
+
+    def ended(self, exit: Exit) -> None:
+        """Hear that everything is over, children included, just before the end is told on. Sync; must not raise."""
+
+    async def closing(self, exit: Exit) -> None:
+        """Close accounts when work and children have ended; called under a shield that the host bounds.
+
+        Cancellation: what was not closed stays for whoever reads the store.
+        """
+
+    # ── starting ────────────────────────────────────────────────────────────
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop, or has ended."""
+        return self._stop_at is not None or self.exit is not None
+
+    @property
+    def stopped_by(self) -> object:
+        """Give what came with the order to stop: the halt."""
+        return self._stop_why
+
+    def start_child(self, child: Child) -> None:
+        """Start ``child`` below this one, in the running step; no checkpoint.
+
+        Raises:
+            Stopping: this one is ending or can have no children. Nothing was started.
+        """
+        if self._nursery is None or self.stopping:
+            raise Stopping(f"{self.path} is ending, or can have no children")
+        self.adopt(child, self._nursery)
+
+    def adopt(self, child: Child, nursery: trio.Nursery) -> None:
+        """Run ``child`` in ``nursery`` as one of this one's children."""
+        if self.children is None:
+            self.children = {}
+        self.children[child] = None
+        nursery.start_soon(child._main, name=child.path)
+
+    # ── the wrapper ─────────────────────────────────────────────────────────
+
+    @trio.lowlevel.enable_ki_protection
+    async def _main(self) -> None:
+        reason, raised, lost = Reason.killed, None, None
+        try:
+            if self.may_parent:
+                async with trio.open_nursery() as self._nursery:
+                    reason, raised, lost = await self._guarded()
+                    self.resting()
+            else:
+                reason, raised, lost = await self._guarded()
+                self.resting()
+        finally:
+            # Only a cancel of the whole host can arrive here as an exception; the end is recorded all the same.
+            await self._finish(reason, raised, lost)
+
+    async def _guarded(self) -> tuple[Reason, BaseException | None, BaseException | None]:
+        raised: BaseException | None = None
+        lost: BaseException | None = None
+        with self.scope:
+            try:
+                self.value = await self.work()
+                return Reason.normal, None, None
+            except trio.Cancelled as cancelled:
+                lost = swallowed_by(cancelled)
+                raise
+            except BaseException as error:
+                real = without_cancelled(error)
+                if real is None:
+                    raise
+                raised = real
+        if raised is None:
+            return self._reason_of_cancel(), None, lost
+        if not isinstance(raised, Exception):
+            self.host.panic(self, raised)
+        return Reason.error, raised, None
+
+    def _reason_of_cancel(self) -> Reason:
+        return Reason.shutdown
+
+    async def _finish(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> None:
+        self._nursery = None
+        if self.exit is not None:
+            self.host.stray(self)
+            return
+        exit = self._exit(reason, raised, lost)
+        await self.closing(exit)
+        self.record(exit)
+
+    def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
+        cause = None if raised is None else root_cause(raised)
+        return Exit(
+            self.path,
+            reason,
+            trio.current_time(),
+            cause=cause,
+            raised=raised,
+            payload=self._stop_why if reason in (Reason.shutdown, Reason.killed) else None,
+            lost=lost,
+            asked_at=self._stop_at,
+        )
+
+    def record(self, exit: Exit) -> None:
+        """Record the end, once, and tell the parent and whoever waits."""
+        if self.exit is not None:
+            return
+        self.exit = exit
+        self.ended(exit)
+        if self._ended is not None:
+            self._ended.set()
+        if self.parent is not None:
+            self.parent._child_left(self)
+
+    def _child_left(self, child: Child) -> None:
+        assert self.children is not None
+        del self.children[child]
+        if self._stop_at is not None and not self.children:
+            self._cut()
+
+    # ── waiting and stopping ────────────────────────────────────────────────
+
+    async def wait_ended(self) -> Exit:
+        """Wait until the end is recorded.
+
+        Checkpoint: only if it has not ended.
+        Cancellation: the child is not disturbed.
+        """
+        while self.exit is None:
+            if self._ended is None:
+                self._ended = trio.Event()
+            await self._ended.wait()
+        return self.exit
+
+    def subtree(self) -> Iterator[Child]:
+        """Walk this one and all that live below it, children before their parent, without recursion."""
+        order: list[Child] = []
+        stack: list[Child] = [self]
+        while stack:
+            node = stack.pop()
+            order.append(node)
+            if node.children:
+                stack.extend(node.children)
+        return reversed(order)
+
+    def order_stop(self, why: object) -> list[Child]:
+        """Tell the whole subtree to stop, leaf first, in this very step; return who was asked.
+
+        Leaves are cancelled now, each other one when its last child has ended.
+        The first order counts; a later one changes nothing.
+        """
+        asked = []
+        now = trio.current_time()
+        for node in self.subtree():
+            if node.exit is not None:
+                continue
+            if node._stop_at is None:
+                node._stop_at, node._stop_why = now, why
+                asked.append(node)
+            if not node.children:
+                node._cut()
+        return asked
+
+    def order_kill(self) -> None:
+        """Cancel the work of all that is left below and here, leaf first, without waiting for anybody."""
+        for node in self.subtree():
+            if node.exit is None:
+                node._cut()
+
+    def abandon(self) -> list[Child]:
+        """Record as killed everything that still lives here: it did not end. Leaf first; return who."""
+        left = [node for node in self.subtree() if node.exit is None]
+        for node in left:
+            end = node._exit(Reason.killed, None, None)
+            node.record(attrs.evolve(end, left=False))
+        return left
+
+    def _cut(self) -> None:
+        why = self._stop_why
+        self.scope.cancel(reason=None if why is None else str(why))
+

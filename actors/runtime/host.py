@@ -1,0 +1,195 @@
+"""The scope a tree lives under: shielded from outside, and ended in order.
+
+Cancelling an outer scope over many nested nurseries kills trio (it builds the
+reason of the cancel level by level). So the tree never sees the embedder's
+cancel: it runs in a nursery under a shield, and a *sentinel* task outside the
+shield turns the cancel into a halt. What follows is leaf first and bounded.
+
+    nursery of the embedder
+      └ host nursery ── body of the user's ``async with`` (not shielded)
+           ├ sentinel (not shielded; sleeps for ever)
+           └ shelter (shielded) ── services ── tree
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from actors.runtime.child import Child
+from actors.runtime.deadlines import Deadlines
+from actors.runtime.stops import How, Stopped, StopReceipt
+
+log = logging.getLogger("actors.host")
+
+KILL_WAIT = 1.0
+# A child that swallows its cancel in a hot loop stops a test clock: after so many turns real time counts as well.
+KILL_TURNS = 1_000
+
+
+class Host:
+    """A shelter for one tree.
+
+    ``on_outside`` is called in sync code when the world outside wants the tree to
+    end: with ``"host"`` and the reason found in the cancel, or with the path of
+    a child and what it raised. It must order the stop and not raise.
+
+    Use it as ``async with host:``. Leaving waits until every task under the
+    shelter has left, at most the clean-up allowance and the kill wait, except
+    for a task that swallows its cancel: that one is waited for, and named in
+    the log.
+    """
+
+    def __init__(self, on_outside: Callable[[str, str, BaseException | None], None]) -> None:
+        self._on_outside = on_outside
+        self.deadlines = Deadlines()
+        self.services: trio.Nursery
+        self.nursery: trio.Nursery
+        self.fatal: BaseException | None = None
+        # Tasks that were given up and have not left; a late one leaves this table.
+        self.abandoned: dict[Child, None] = {}
+        self._outer: trio.Nursery
+        self._manager: AbstractAsyncContextManager[trio.Nursery]
+        self._ready = trio.Event()
+        self._leave = trio.Event()
+        self._left = trio.Event()
+
+    # ── what children need ──────────────────────────────────────────────────
+
+    def panic(self, child: Child, error: BaseException) -> None:
+        """Take an exception that ends the whole tree; the first one is raised again by the host."""
+        if self.fatal is None:
+            self.fatal = error
+        self._on_outside(child.path, f"{type(error).__name__}: {error}".rstrip(": "), error)
+
+    def stray(self, child: Child) -> None:
+        """Note a task that left long after it had been given up."""
+        self.abandoned.pop(child, None)
+        log.warning("%s has left after it was recorded as killed", child.path)
+
+    # ── life ────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """Open the shelter.
+
+        Cancellation: nothing is open; a cancel that comes while opening is seen by the sentinel.
+        """
+        self._manager = trio.open_nursery()
+        self._outer = await self._manager.__aenter__()
+        self._outer.start_soon(self._shelter)
+        # One turn of the scheduler: the shelter has no checkpoint before it is ready.
+        with trio.CancelScope(shield=True):
+            await self._ready.wait()
+        self._outer.start_soon(self._sentinel)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _shelter(self) -> None:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as self.services:
+                self.services.start_soon(self.deadlines.run)
+                async with trio.open_nursery() as self.nursery:
+                    self._ready.set()
+                    await self._leave.wait()
+                self._left.set()
+                self.services.cancel_scope.cancel()
+
+    async def _sentinel(self) -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            if not self._leave.is_set():
+                self._on_outside("host", getattr(cancelled, "reason", None) or "the host scope was cancelled", None)
+            raise
+
+    async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Leave the shelter once the tree has ended; run ``finish`` after it, before services stop.
+
+        Cancellation: shielded; the tree must have been told to end.
+        """
+        with trio.CancelScope(shield=True):
+            if finish is not None:
+                await finish()
+            self._leave.set()
+            await self._left.wait()
+        self._outer.cancel_scope.cancel()
+        # The embedder's own cancel, if there is one, goes on from here.
+        await self._manager.__aexit__(None, None, None)
+
+    # ── stopping ────────────────────────────────────────────────────────────
+
+    async def wind_down(self, top: Child, why: object, allowance: float) -> StopReceipt:
+        """Stop ``top`` and all below it, leaf first, and say how each ended.
+
+        Asked tasks have ``allowance`` seconds to clean up; then what is left is
+        cancelled without waiting for children, and after the kill wait what is
+        still there is recorded as killed and named.
+
+        Cancellation: shielded; takes at most the allowance and the kill wait.
+        """
+        asked_at = trio.current_time()
+        asked = top.order_stop(why)
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(allowance):
+                await top.wait_ended()
+            late: set[Child] = set()
+            if top.exit is None:
+                late = {node for node in top.subtree() if node.exit is None}
+                top.order_kill()
+                await self._kill_wait(top)
+        gone = set(top.abandon()) if top.exit is None else set()
+        self.abandoned.update(dict.fromkeys(gone))
+        return StopReceipt(asked_at, trio.current_time(), tuple(_line(node, asked_at, late, gone) for node in asked))
+
+    async def _kill_wait(self, top: Child) -> None:
+        with trio.move_on_after(KILL_WAIT) as scope:
+            turns = _Turns(scope)
+            trio.lowlevel.add_instrument(turns)
+            try:
+                await top.wait_ended()
+            finally:
+                trio.lowlevel.remove_instrument(turns)
+
+    def shelters(self, task: Any) -> bool:
+        """Tell whether ``task`` runs under this shelter."""
+        nursery = task.parent_nursery
+        while nursery is not None:
+            if nursery in (self.nursery, self.services):
+                return True
+            nursery = nursery.parent_task.parent_nursery
+        return False
+
+    async def __aenter__(self) -> Host:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Turns(trio.abc.Instrument):
+    """End the kill wait when the loop has been turning all the while, whatever a test clock says."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope = scope
+        self._turns = 0
+        self._began = time.monotonic()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._turns += 1
+        if self._turns >= KILL_TURNS and time.monotonic() - self._began >= KILL_WAIT:
+            self._scope.cancel()
+
+
+def _line(node: Child, asked_at: float, late: set[Child], gone: set[Child]) -> Stopped:
+    if node in gone or (node.exit is not None and not node.exit.left):
+        return Stopped(node.path, asked_at, None, How.did_not_end)
+    how = How.killed if node in late else How.clean
+    return Stopped(node.path, asked_at, None if node.exit is None else node.exit.ended_at, how)

@@ -1,0 +1,5 @@
+"""The public test kit: what a test or a benchmark of agents needs in the place of the world.
+
+Read `model_script` (pure: what a scripted endpoint answers, and what it bills),
+then `model_server` (a model endpoint on the loopback, in process or as its own).
+"""
