@@ -57,11 +57,18 @@ class Halted(ActorsError):
 
 
 class ChildFailed(ActorsError):
-    """A child ended abnormally. ``exit`` is its recorded end; the original exception is the cause."""
+    """A child ended abnormally. ``exit`` is its recorded end; the original exception is the cause.
+
+    ``leaf`` is the end that began it: the same one, or far below when failures
+    climbed through several parents.
+    """
 
     def __init__(self, exit: Any) -> None:
         self.exit = exit
-        super().__init__(str(exit))
+        cause = exit.cause
+        # The text names the leaf only: naming every level would make it grow with the depth, at every level.
+        self.leaf: Any = cause.leaf if isinstance(cause, ChildFailed) else exit
+        super().__init__(str(self.leaf))
 
 
 class Refused(ActorsError):

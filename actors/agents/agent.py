@@ -125,7 +125,7 @@ class Agent(Child):
         self.own_overrun = 0
         # Usage as endpoints reported it: its own, and that of all that has ended below it.
         self.usage: Usage | None = None
-        self.below: tuple[Usage, int] | None = None
+        self.below: tuple[Usage | None, int] | None = None
         self.estimated = False
         # Completed steps of an agent that works in steps.
         self.steps = 0
@@ -310,6 +310,10 @@ class Agent(Child):
         )
         self.tree.stop_below(self, halt)
 
+    def is_echo(self, error: BaseException) -> bool:
+        """Tell whether a behaviour let through that a child of it was halted, while it is being halted itself."""
+        return isinstance(error, Halted)
+
     def resting(self) -> None:
         """Give the slot back: the work is over, children may still run."""
         if self.children and self.seat is Seat.working:
@@ -327,8 +331,9 @@ class Agent(Child):
             self.ledger.settle_nowait(reservation, None)
         if self._timer is not None:
             self._timer.cancel()
-        if isinstance(self.parent, Agent):
-            self.parent.add_below(*self.total_usage())
+        usage, turns = self.total_usage()
+        if isinstance(self.parent, Agent) and (usage is not None or turns):
+            self.parent.add_below(usage, turns)
 
     def _leave(self) -> None:
         was_queued = self.seat is Seat.queued
@@ -348,19 +353,23 @@ class Agent(Child):
 
     def add_usage(self, usage: Usage) -> None:
         """Count what an endpoint reported for a call of this agent."""
-        self.usage = usage if self.usage is None else self.usage + usage
+        self.usage = _both(self.usage, usage)
 
-    def add_below(self, usage: Usage, turns: int) -> None:
+    def add_below(self, usage: Usage | None, turns: int) -> None:
         """Count what a child that has ended used, with all below it."""
-        have, had_turns = self.below or (Usage(), 0)
-        if usage != Usage() or turns:
-            self.below = (have + usage, had_turns + turns)
+        have, had_turns = self.below or (None, 0)
+        self.below = (_both(have, usage), had_turns + turns)
 
-    def total_usage(self) -> tuple[Usage, int]:
-        """Give the usage and turns of this agent and of all that has ended below it."""
-        own = self.usage or Usage()
-        below, below_turns = self.below or (Usage(), 0)
-        return own + below, self.steps + below_turns
+    def total_usage(self) -> tuple[Usage | None, int]:
+        """Give the usage and turns of this agent and of all that has ended below it; None when there was no call."""
+        below, below_turns = self.below or (None, 0)
+        return _both(self.usage, below), self.steps + below_turns
+
+
+def _both(one: Usage | None, other: Usage | None) -> Usage | None:
+    if one is None or other is None:
+        return one or other
+    return one + other
 
 
 def queue_rows(agent: Agent) -> QueueEntered:

@@ -29,6 +29,7 @@ from actors.agents.terminal_codec import encode_terminal
 from actors.agents.terminal_slot import TerminalSlot
 from actors.agents.terminals import FailureCode, UsageReport, terminal_for
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation
+from actors.containment.usage import Usage
 from actors.errors import SpawnRefusal
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id
@@ -138,7 +139,8 @@ class Recorder:
             await self.store.append(row, event)
 
     def _finished_row(self, agent: Agent, exit: Exit, outcome: Outcome) -> RunFinished:
-        usage, turns = agent.total_usage()
+        used, turns = agent.total_usage()
+        usage = used or Usage()
         report = UsageReport(
             input_tokens=usage.prompt_tokens,
             output_tokens=usage.completion_tokens,

@@ -210,7 +210,7 @@ class Tree:
         return TreeSnapshot(
             self.run_id,
             views,
-            {depth: attrs.evolve(tally) for depth, tally in self.slots.tallies.items()},
+            self.slots.tallies(),
             self.slots.total(),
             self.slots.out,
             self.limits.max_concurrent,
@@ -346,7 +346,7 @@ class Tree:
             self.recorder.left_queue(left_queue_row(agent), agent, self._fleet(agent))
 
     def _fleet(self, agent: Agent) -> dict[str, int]:
-        tally, total = self.slots.tallies[agent.depth], self.slots.total()
+        tally, total = self.slots.tally(agent.depth), self.slots.total()
         return {
             "working": tally.working,
             "waiting": tally.waiting,

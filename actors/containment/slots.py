@@ -32,6 +32,9 @@ class Seat(Enum):
     returning = "returning"
     done = "done"
 
+    # Members are compared by identity; the hash of Enum is a call in Python, and this is the hot path.
+    __hash__ = object.__hash__
+
 
 # What may follow what. An agent that is stopped goes to done from anywhere.
 MOVES: dict[Seat, frozenset[Seat]] = {
@@ -51,7 +54,7 @@ class Borrower(Protocol):
     seat: Seat
 
 
-@attrs.define
+@attrs.frozen
 class Tally:
     """How many agents of one depth are in which state; ``waiting`` includes those in line to go on."""
 
@@ -61,13 +64,14 @@ class Tally:
     done: int = 0
 
 
-_COLUMN: dict[Seat, str | None] = {
-    Seat.fresh: None,
-    Seat.queued: "queued",
-    Seat.working: "working",
-    Seat.waiting: "waiting",
-    Seat.returning: "waiting",
-    Seat.done: "done",
+# The column of a tally that a seat counts in; a fresh agent counts nowhere yet.
+_COLUMN: dict[Seat, int] = {
+    Seat.working: 0,
+    Seat.waiting: 1,
+    Seat.returning: 1,
+    Seat.queued: 2,
+    Seat.done: 3,
+    Seat.fresh: 4,
 }
 
 
@@ -79,7 +83,7 @@ class Slots:
 
     def __init__(self, max_concurrent: int) -> None:
         self.limiter = trio.CapacityLimiter(max_concurrent)
-        self.tallies: dict[int, Tally] = {}
+        self._counts: dict[int, list[int]] = {}
         self.peak_working = 0
         self.on_queue: Callable[[Any], None] | None = None
         self.on_admit: Callable[[Any], None] | None = None
@@ -98,13 +102,15 @@ class Slots:
 
     def total(self) -> Tally:
         """Add up the tallies of all depths."""
-        tallies = self.tallies.values()
-        return Tally(
-            sum(t.working for t in tallies),
-            sum(t.waiting for t in tallies),
-            sum(t.queued for t in tallies),
-            sum(t.done for t in tallies),
-        )
+        return Tally(*(sum(counts[column] for counts in self._counts.values()) for column in range(4)))
+
+    def tally(self, depth: int) -> Tally:
+        """Count the agents of one depth."""
+        return Tally(*self._counts.get(depth, (0, 0, 0, 0))[:4])
+
+    def tallies(self) -> dict[int, Tally]:
+        """Count the agents of each depth that has occurred."""
+        return {depth: Tally(*counts[:4]) for depth, counts in sorted(self._counts.items())}
 
     async def enter(self, agent: Borrower) -> None:
         """Take the first slot of an agent, in the order of coming, behind all who come back.
@@ -188,14 +194,9 @@ class Slots:
     def _move(self, agent: Borrower, seat: Seat) -> None:
         was = agent.seat
         assert seat in MOVES[was], f"an agent cannot go from {was} to {seat}"
-        tally = self.tallies.get(agent.depth)
-        if tally is None:
-            tally = self.tallies[agent.depth] = Tally()
-        # Counting by name keeps one table of columns; this is the hot path, so it stays flat.
-        column = _COLUMN[was]
-        if column is not None:
-            setattr(tally, column, getattr(tally, column) - 1)
-        column = _COLUMN[seat]
-        if column is not None:
-            setattr(tally, column, getattr(tally, column) + 1)
+        counts = self._counts.get(agent.depth)
+        if counts is None:
+            counts = self._counts[agent.depth] = [0, 0, 0, 0, 0]
+        counts[_COLUMN[was]] -= 1
+        counts[_COLUMN[seat]] += 1
         agent.seat = seat

@@ -11,6 +11,7 @@ every text an endpoint sends back.
 
 import codecs
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
@@ -38,6 +39,8 @@ MOST_ERROR_BYTES: Final = 64 * 1024
 AFTER_END_SECONDS: Final = 0.25
 ERROR_BODY_SECONDS: Final = 5.0
 FIRST_STREAM_BYTE_SECONDS: Final = 120.0
+# Fewer letters of a key than this tell nobody anything; more are taken out of every text.
+SHOWN_OF_KEY: Final = 8
 
 
 def _positive(_instance: object, attribute: Any, value: object) -> None:
@@ -174,7 +177,11 @@ class OpenAIChat:
         return completion
 
     def _hide_key(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
+        """Replace the key, and every beginning of it: texts are cut to a length before they come here."""
+        if not self._key:
+            return text
+        lengths = range(len(self._key), min(len(self._key), SHOWN_OF_KEY) - 1, -1)
+        return re.sub("|".join(re.escape(self._key[:length]) for length in lengths), "[key]", text)
 
 
 class _Exchange:
@@ -205,25 +212,28 @@ class _Exchange:
         try:
             with self._scope:
                 completion = await self._ask()
-            if self._failure is None and completion is None:
-                if not self._decoder.done:
-                    raise self._late()
-                completion = self._finish()
         except ProviderError as error:
             self._failure = self._failure or error
         except Exception as error:
             # A client of the caller's own has errors of its own classes, so nothing narrower can be caught.
-            kind = classify_exception(error)
-            if kind is None:
-                raise
-            text = one_line(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
-            used = Usage() if was_never_sent(error) else None
-            self._failure = self._failure or ProviderError(kind, text, usage=used)
+            self._failure = self._failure or self._wire_failure(error)
+        if self._failure is None and completion is None:
+            completion = self._conclude()
         if self._failure is not None:
             # Raised outside the handlers: the library's error carries the request, and so the key.
             raise self._placed(self._failure)
         assert completion is not None
         return completion
+
+    def _wire_failure(self, error: Exception) -> ProviderError | None:
+        """Make the typed error for one of the client; None when the answer was whole already."""
+        kind = classify_exception(error)
+        if kind is None:
+            raise error
+        if self._decoder.done:
+            return None
+        text = one_line(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
+        return ProviderError(kind, text, usage=Usage() if was_never_sent(error) else None)
 
     def _allow(self, seconds: float) -> None:
         self._scope.deadline = min(trio.current_time() + seconds, self._end)
@@ -258,6 +268,9 @@ class _Exchange:
             headers=provider._headers,
             timeout=provider._http_timeout,
         )
+        # A client of another library has stream classes of its own, and keeps them.
+        if isinstance(request.stream, httpx.AsyncByteStream):
+            request.stream = _Body(self._body)
         response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
             if response.status_code // 100 != 2:
@@ -307,8 +320,39 @@ class _Exchange:
             if self._first_token is None and self._decoder.started:
                 self._first_token = trio.current_time() - self._began
 
+    def _conclude(self) -> Completion | None:
+        """Look at what there is when reading ended without a result: after its end mark a stream is whole."""
+        if not self._decoder.done:
+            self._failure = self._late()
+            return None
+        try:
+            return self._finish()
+        except ProviderError as error:
+            self._failure = error
+            return None
+
     def _finish(self) -> Completion:
         return attrs.evolve(self._decoder.finish(), first_token_seconds=self._first_token)
+
+
+class _Body(httpx.AsyncByteStream):
+    """A request's body that can be dropped half-sent.
+
+    The client's own is a generator; one that a cancelled call leaves behind makes trio
+    complain when it is collected.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data, self._data = self._data, None
+        if data is None:
+            raise StopAsyncIteration
+        return data
 
 
 class _Watched:
@@ -333,7 +377,9 @@ def _split_address(address: str) -> SplitResult:
     """
     try:
         parts = urlsplit(address)
+        # The splitter drops line ends by itself, so the text is looked at as it came.
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and address.isprintable() and " " not in address
         httpx.URL(address)
     except (ValueError, httpx.InvalidURL):
         usable = False

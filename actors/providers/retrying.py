@@ -5,9 +5,7 @@ import math
 import attrs
 
 
-def retry_delay(
-    retry: int, *, base: float, max: float, retry_after: float | None = None, jitter: float = 0.0
-) -> float:
+def retry_delay(retry: int, *, base: float, max: float, retry_after: float | None = None, jitter: float = 0.0) -> float:
     """Give the seconds to wait before retry number ``retry``, from 1.
 
     What the endpoint asked for stands as it is, even above ``max``: earlier would be

@@ -111,9 +111,7 @@ def load_script(text: str, where: str, keys: Mapping[str, Check], build: Callabl
     return answers
 
 
-def _read_object(
-    raw: Any, path: str, keys: Mapping[str, Check], problems: list[tuple[str, str]]
-) -> dict[str, Any]:
+def _read_object(raw: Any, path: str, keys: Mapping[str, Check], problems: list[tuple[str, str]]) -> dict[str, Any]:
     if not isinstance(raw, dict):
         problems.append((path, "must be an object"))
         return {}

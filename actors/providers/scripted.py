@@ -7,7 +7,7 @@ clock only: under a mock clock a delayed answer comes at its exact second.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import attrs
 import trio
@@ -18,6 +18,7 @@ from actors.errors import ConfigError, ProviderError
 from actors.providers.estimates import raw_prompt_tokens
 from actors.providers.script_file import ANSWER_KEYS, AnswerBook, ScriptedAnswer, call_pairs, goal_of, load_script
 
+NOTHING: Final = Usage()
 Calls = Sequence[tuple[str, Any] | ToolCall]
 
 
@@ -29,6 +30,7 @@ class Scripted:
     An answer is a `ScriptedAnswer`, or only its calls: pairs of a tool's name and its
     arguments. Answers with ``when`` go to requests whose goal holds that text (see
     `script_file`). The model that serves is the one asked for, else ``model``.
+    ``usage`` and ``delay`` are those of the answers given by their calls only.
     """
 
     def __init__(
@@ -37,8 +39,11 @@ class Scripted:
         *,
         name: str = "scripted",
         model: str = "configured-model",
+        usage: Usage | None = NOTHING,
+        delay: float = 0.0,
     ) -> None:
-        self._book = AnswerBook([_as_answer(answer, place) for place, answer in enumerate(answers)])
+        plain = ScriptedAnswer(usage=usage, delay=delay)
+        self._book = AnswerBook([_as_answer(answer, place, plain) for place, answer in enumerate(answers)])
         self._name = name
         self._model = model
         self.requests: list[CompletionRequest] = []
@@ -127,12 +132,12 @@ class Scripted:
         )
 
 
-def _as_answer(answer: ScriptedAnswer | Calls, place: int) -> ScriptedAnswer:
+def _as_answer(answer: ScriptedAnswer | Calls, place: int, plain: ScriptedAnswer) -> ScriptedAnswer:
     try:
         if isinstance(answer, ScriptedAnswer):
             # The record may have been written with plain pairs.
             return attrs.evolve(answer, calls=call_pairs(answer.calls))
-        return ScriptedAnswer(calls=call_pairs(answer))
+        return attrs.evolve(plain, calls=call_pairs(answer))
     except TypeError as error:
         raise ConfigError((f"answers[{place}]", str(error))) from error
     except ConfigError as error:

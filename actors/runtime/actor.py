@@ -103,7 +103,7 @@ class Actor(Child, Generic[M]):
     exception ends the actor, and is the answer of every open ask.
     """
 
-    __slots__ = ("_async", "_calls", "_receive", "dead_letters", "late_answers", "mailbox")
+    __slots__ = ("_async", "_calls", "_receive", "dead_letters", "late_answers", "mailbox", "ref")
 
     def __init__(
         self,
@@ -123,11 +123,8 @@ class Actor(Child, Generic[M]):
         self._calls: dict[Call, None] = {}
         self.dead_letters = 0
         self.late_answers = 0
-
-    @property
-    def ref(self) -> Ref[M]:
-        """Give the address of this incarnation."""
-        return Ref(self)
+        # The address of this incarnation.
+        self.ref: Ref[M] = Ref(self)
 
     async def work(self) -> None:
         """Handle messages until told to stop.

@@ -68,7 +68,8 @@ class Child:
         self.exit: Exit | None = None
         self.value: Any = None
         self._nursery: trio.Nursery | None = None
-        self._ended: trio.Event | None = None
+        # Tasks parked until the end; most children have one or none.
+        self._ended: list[trio.lowlevel.Task] | None = None
         self._stop_at: float | None = None
         self._stop_why: object = None
 
@@ -80,6 +81,10 @@ class Child:
         Cancellation: the child ends as ``shutdown``.
         """
         raise NotImplementedError
+
+    def is_echo(self, error: BaseException) -> bool:
+        """Tell whether an error only repeats the stop that was ordered: then the end is a shutdown."""
+        return False
 
     def resting(self) -> None:
         """Hear that the work is over while children may still run. Sync; must not raise."""
@@ -154,14 +159,11 @@ class Child:
                 if real is None:
                     raise
                 raised = real
-        if raised is None:
-            return self._reason_of_cancel(), None, lost
+        if raised is None or (self._stop_at is not None and self.is_echo(raised)):
+            return Reason.shutdown, None, lost
         if not isinstance(raised, Exception):
             self.host.panic(self, raised)
         return Reason.error, raised, None
-
-    def _reason_of_cancel(self) -> Reason:
-        return Reason.shutdown
 
     async def _finish(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> None:
         self._nursery = None
@@ -192,7 +194,9 @@ class Child:
         self.exit = exit
         self.ended(exit)
         if self._ended is not None:
-            self._ended.set()
+            waiting, self._ended = self._ended, None
+            for task in waiting:
+                trio.lowlevel.reschedule(task)
         if self.parent is not None:
             self.parent._child_left(self)
 
@@ -210,10 +214,19 @@ class Child:
         Checkpoint: only if it has not ended.
         Cancellation: the child is not disturbed.
         """
-        while self.exit is None:
-            if self._ended is None:
-                self._ended = trio.Event()
-            await self._ended.wait()
+        if self.exit is None:
+            waiting = self._ended
+            if waiting is None:
+                waiting = self._ended = []
+            task = trio.lowlevel.current_task()
+            waiting.append(task)
+
+            def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+                waiting.remove(task)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+            assert self.exit is not None
         return self.exit
 
     def subtree(self) -> Iterator[Child]:

@@ -59,8 +59,8 @@ class Exit:
         """Say it in one line."""
         text = f"{self.path} ended: {self.reason}"
         if self.cause is not None:
-            said = str(self.cause) or type(self.cause).__name__
-            text += f" ({type(self.cause).__name__}: {said})" if str(self.cause) else f" ({said})"
+            said = str(self.cause)
+            text += f" ({type(self.cause).__name__}: {said})" if said else f" ({type(self.cause).__name__})"
         elif self.payload is not None:
             text += f" ({self.payload})"
         if self.lost is not None:

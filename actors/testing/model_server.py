@@ -384,7 +384,9 @@ def _read_to_end() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server as a process; 2 when the command line or the script cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m actors.testing.model_server", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m actors.testing.model_server", description="A model endpoint on the loopback, answering as told."
+    )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--script", help="FILE.json, or module:function of (body, number); without it: --echo")
     parser.add_argument("--echo", action="store_true", help="answer with the last text of the user")

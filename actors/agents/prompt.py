@@ -1,0 +1,92 @@
+"""What a model is told. Pure.
+
+The framing stands first, a role before it, the operator's constraints and the
+boundary in force after it, our own ending last. Nothing in here holds a run
+id or a clock: the same state gives the same bytes. Agents are named by path.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from actors.agents.ports import ResultsTurn, Turn, UserTurn
+from actors.agents.roster import Agents
+
+# Characters of observations that one request carries; 24,000 tokens of about 4 characters.
+TRANSCRIPT_CHARS = 96_000
+# The most that one observation may take of it: half of the budget, as 4/8.
+ENTRY_CHARS = 12_000
+STUB_CHARS = 200
+
+_FRAMING = """You work on a task in a workspace, by calling tools. Work in small steps and check what you did.
+Every path is relative to the workspace. A refused or failed call is answered with the reason: read it, and adapt."""
+
+_TREE = """You may spawn sub-agents with spawn_agent, each for one self-contained part of the task. A sub-agent sees only
+the goal you write, works in the same workspace, and its report comes back to you. A spawn may be refused by a ceiling
+of the tree (agents, depth, budget): then do that part yourself."""
+
+_SINGLE = "You work on one file. The only tool writes it whole."
+
+
+@attrs.frozen
+class Framing:
+    """What the system text is made of."""
+
+    role: str = ""
+    tree: bool = False
+    single_file: bool = False
+    constraints: tuple[str, ...] = ()
+    boundary: str = ""
+    agents: Agents | None = None
+
+
+def system_text(framing: Framing) -> str:
+    """Write the system text. Equal framings give equal bytes."""
+    parts = [framing.role] if framing.role else []
+    parts.append(_SINGLE if framing.single_file else _FRAMING)
+    if framing.tree:
+        parts.append(_TREE)
+        if framing.agents is not None and len(framing.agents):
+            parts.append("Named agents you may ask for:\n" + framing.agents.catalogue())
+    if framing.constraints:
+        parts.append("Constraints:\n" + "\n".join(f"- {text}" for text in framing.constraints))
+    if framing.boundary:
+        parts.append(framing.boundary)
+    parts.append("When the task is done, answer with a short report and call no tool.")
+    return "\n\n".join(parts)
+
+
+def first_turn(goal: str, criterion: str) -> UserTurn:
+    """Write the task as the first turn."""
+    ending = f"\n\nThe task counts as done when: {criterion}" if criterion else ""
+    return UserTurn(f"{goal}{ending}")
+
+
+def fitted(turns: Sequence[Turn], budget: int = TRANSCRIPT_CHARS) -> tuple[Turn, ...]:
+    """Keep the newest results whole within ``budget`` characters, and shorten older ones to stubs.
+
+    Every call keeps its result: only the text gets shorter. The first turn and
+    the model's own turns are kept.
+    """
+    left = budget
+    kept: list[Turn] = []
+    for turn in reversed(turns):
+        if isinstance(turn, ResultsTurn):
+            size = sum(len(text) for text in turn.texts)
+            if size > left:
+                turn = ResultsTurn(tuple(_stub(text) for text in turn.texts))
+                size = sum(len(text) for text in turn.texts)
+            left = max(left - size, 0)
+        kept.append(turn)
+    return tuple(reversed(kept))
+
+
+def _stub(text: str) -> str:
+    if len(text) <= STUB_CHARS:
+        return text
+    left_out = len(text) - STUB_CHARS
+    return f"{text[:STUB_CHARS]}\n[{left_out} more characters of this older result left out; ask again if needed]"
+
+
+QUIET = "No tool was called, and the task does not count as done yet. Go on, or say what keeps you from it."
+CUT = "Your answer was cut off. Go on where it stopped."

@@ -1,0 +1,61 @@
+"""When an agent goes in circles. Pure.
+
+Two signals: ``window`` steps without a change of any byte, a repeated set of
+calls among them; or the same calls ``window`` times in a row, even if files
+changed. Varied exploration is never flagged: it repeats nothing.
+"""
+
+import attrs
+
+
+@attrs.frozen
+class Signature:
+    """What a step did: its calls joined, and whether bytes changed. A step without a call has an empty one."""
+
+    calls: str
+    changed: bool
+
+
+@attrs.frozen
+class StallState:
+    """The last steps, and how often the agent was told to plan anew."""
+
+    recent: tuple[Signature, ...] = ()
+    replans: int = 0
+
+
+@attrs.frozen
+class StallVerdict:
+    """What follows: the new state, a note for the model (or None), and whether the agent is stalled."""
+
+    state: StallState
+    note: str | None = None
+    stalled: bool = False
+
+
+def look(state: StallState, step: Signature, *, window: int, max_replans: int) -> StallVerdict:
+    """Look at one more step. ``window`` 0 switches the detector off."""
+    if window == 0:
+        return StallVerdict(state)
+    recent = (*state.recent, step)[-window:]
+    if not _stuck(recent, window):
+        return StallVerdict(attrs.evolve(state, recent=recent))
+    if state.replans >= max_replans:
+        return StallVerdict(attrs.evolve(state, recent=recent), stalled=True)
+    tried = sorted({seen.calls for seen in recent if seen.calls})
+    # The window begins anew: the next note needs as many steps again.
+    return StallVerdict(StallState((), state.replans + 1), note=_note(tried))
+
+
+def _stuck(recent: tuple[Signature, ...], window: int) -> bool:
+    if len(recent) < window:
+        return False
+    calls = [seen.calls for seen in recent]
+    same = len(set(calls)) == 1
+    repeated = len(set(calls)) < len(calls)
+    return same or (repeated and not any(seen.changed for seen in recent))
+
+
+def _note(tried: list[str]) -> str:
+    lines = "\n".join(f"- {calls[:200]}" for calls in tried[:10]) or "- no tool call at all"
+    return f"You are repeating yourself without progress. You tried:\n{lines}\nPlan anew, and do something else."
