@@ -6,7 +6,7 @@
     ├── ChildFailed             a child ended abnormally; carries its Exit
     ├── Refused                 the runtime said no, and nothing changed
     │   ├── SpawnRefusal        no child was made; a value with axis, limit, used, requested
-    │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  BudgetTooSmall  LeafSpawn
+    │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  LeafSpawn
     │   ├── BudgetExceeded      an agent's own cap, not the tree's: nothing latches
     │   ├── ToolCallCap         the tree's ceiling on tool calls
     │   ├── MailboxFull  MailboxClosed  Stopping  WouldDeadlock
@@ -222,29 +222,6 @@ class UnknownPrice(SpawnRefusal):
 
     def __str__(self) -> str:
         return f"no price is known for model {self.model!r}, and a cost ceiling is set: add [prices.{self.model!r}]"
-
-
-@attrs.frozen(auto_exc=False)
-class BudgetTooSmall(SpawnRefusal):
-    """The budget asked for a child would not pay for its first call."""
-
-    asked: int
-    needed: int
-
-    @property
-    def cap(self) -> str:
-        return "own_budget"
-
-    @property
-    def limit(self) -> int:
-        return self.asked
-
-    @property
-    def requested(self) -> int:
-        return self.needed
-
-    def __str__(self) -> str:
-        return f"a budget of {self.asked} tokens does not pay for one call: at least {self.needed} are needed"
 
 
 @attrs.frozen(auto_exc=False)

@@ -4,13 +4,14 @@ Providers, tools and stores are written against this file and never against
 each other. Everything that crosses is frozen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from actors.agents.rows import Row
+from actors.agents.verification import Verification
 from actors.containment.usage import Usage
 from actors.errors import Refused
 
@@ -246,6 +247,45 @@ class Tool(Protocol):
         Raises:
             ToolFailed: bad arguments or a failure of the work; an observation.
             ActRefused: from ``context.authorise``.
+        """
+        ...
+
+
+class GateVerdict(Protocol):
+    """What a criterion came to: ``verdict`` is passed, failed or errored; errored is not failed."""
+
+    @property
+    def phase(self) -> str:
+        """Name what was evaluated: command, contains, none."""
+        ...
+
+    @property
+    def verdict(self) -> str:
+        """Give passed, failed or errored."""
+        ...
+
+    @property
+    def detail(self) -> str:
+        """Say what was seen, bounded."""
+        ...
+
+
+class Verifier(Protocol):
+    """Evaluates a criterion. It is no part of the worker, and the worker cannot change it."""
+
+    async def __call__(
+        self,
+        criterion: Verification,
+        *,
+        root: str,
+        file: str | None,
+        exec_timeout: float,
+        may_read: Callable[[str], bool],
+        may_exec: Callable[[Sequence[str]], bool],
+    ) -> GateVerdict:
+        """Look whether the criterion holds.
+
+        Cancellation: nothing was decided, and every process it started is gone.
         """
         ...
 

@@ -124,8 +124,7 @@ class Settled:
 class AnswerGiven:
     """The assistant turn of a step: a row in ``step_turns``; null text is not empty text.
 
-    ``calls`` is JSON: a list of [name, arguments text]. ``prompt_digest`` tells equal
-    requests apart from different ones.
+    ``calls`` is JSON: a list of [name, arguments text].
     """
 
     run_id: str
@@ -133,7 +132,6 @@ class AnswerGiven:
     text: str | None
     calls: str
     finish_reason: str | None
-    prompt_digest: str | None = None
 
 
 @attrs.frozen

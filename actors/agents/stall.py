@@ -50,12 +50,13 @@ def look(state: StallState, step: Signature, *, window: int, max_replans: int) -
 def _stuck(recent: tuple[Signature, ...], window: int) -> bool:
     if len(recent) < window:
         return False
-    calls = [seen.calls for seen in recent]
-    same = len(set(calls)) == 1
+    # A step without a call repeats nothing; its number is bounded by the step cap.
+    calls = [seen.calls for seen in recent if seen.calls]
+    same = len(calls) == window and len(set(calls)) == 1
     repeated = len(set(calls)) < len(calls)
     return same or (repeated and not any(seen.changed for seen in recent))
 
 
 def _note(tried: list[str]) -> str:
-    lines = "\n".join(f"- {calls[:200]}" for calls in tried[:10]) or "- no tool call at all"
+    lines = "\n".join(f"- {calls[:200]}" for calls in tried[:10]) 
     return f"You are repeating yourself without progress. You tried:\n{lines}\nPlan anew, and do something else."

@@ -36,7 +36,7 @@ from actors.containment.ledger import Ledger
 from actors.containment.ledger_state import LedgerSnapshot, LedgerState
 from actors.containment.limits import Containment
 from actors.containment.slots import Slots, Tally
-from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError
+from actors.errors import ActorsError, SpawnRefusal, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import ROOT, new_run_id
 from actors.runtime.host import Host

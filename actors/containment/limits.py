@@ -40,6 +40,11 @@ def _at_least_one(value: int) -> int:
     return 1 if type(value) is int and value == 0 else value
 
 
+def _as_float(value: Any) -> Any:
+    """Write whole seconds as a float, so that one duration has one text. Anything else is for the validator."""
+    return float(value) if type(value) is int else value
+
+
 @attrs.frozen
 class Containment:
     """What a whole tree may use together. Frozen, compared by value.
@@ -61,7 +66,9 @@ class Containment:
     max_depth: int = attrs.field(validator=_count)
     max_total_tokens: int = attrs.field(validator=_tokens)
     max_total_cost: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count))
-    max_total_duration: float | None = attrs.field(default=None, validator=attrs.validators.optional(_seconds))
+    max_total_duration: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_seconds), converter=_as_float
+    )
     max_total_calls: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count))
     max_total_tool_calls: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count))
 

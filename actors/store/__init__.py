@@ -1,6 +1,6 @@
-"""The store: one SQLite file that is the truth about every run in it.
+"""Where every run is written down: one SQLite file, one writer, readers beside it.
 
-Read `schema.py` (tables and pragmas), `row_codec.py` (records to SQL, pure),
-`writer.py` (one writer, group commit), `readers.py` (what people and programs
-ask), `store.py` (both together), `storage_errors.py`.
+Read `schema.py` (the tables), `row_codec.py` (which row becomes which
+statements), `writer.py` (group commit), `store.py` (the two stores), `readers.py`
+and `records.py` (what can be read), `connections.py` and `storage_errors.py` (SQLite itself).
 """

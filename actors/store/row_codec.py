@@ -1,262 +1,218 @@
-"""Which SQL writes which record. Pure: one table, read by the writer.
+"""Which row becomes which statements. Pure: records in, SQL and values out.
 
-A record may need several statements; a statement may say that this record
-needs none of it. `PLANS` names every class of `actors.agents.rows.Row`, and a
-test holds the two together.
+The columns are read off the row classes, so a field that is added there needs
+only a column of the same name in `schema.py`.
+
+Rows of one batch are sorted into *lanes*, one for what is inserted into a table
+and one for what changes it, and each lane is written in a few long statements.
+Inside a lane the order of writing is kept. Between lanes it does not matter,
+because no table refers to another, and a row is always inserted before it is
+changed: insert lanes go first.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
 import attrs
 
-from actors.agents import rows
-from actors.store.schema import NOW
+from actors.agents.rows import (
+    AgentEvent,
+    AnswerGiven,
+    AttemptMade,
+    EventSeen,
+    GateTried,
+    LedgerTotals,
+    Observed,
+    PolicyEvent,
+    QueueEntered,
+    QueueLeft,
+    Reserved,
+    Row,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    Settled,
+    Spawned,
+    StepDone,
+    TreeHalted,
+)
+from actors.containment.amounts import LARGEST
+
+NOW: Final = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+PAUSED: Final = "paused"
 
 Values = tuple[Any, ...]
 
 
 @attrs.frozen
+class Write:
+    """One statement that a row becomes; ``when`` leaves it out for some rows."""
+
+    table: str
+    sql: str
+    values: Callable[[Any], Values]
+    changes: bool = False
+    when: Callable[[Any], bool] | None = None
+
+
+@attrs.frozen
 class Statement:
-    """One SQL statement and how to fill it. ``values`` gives None when the record needs none."""
+    """One statement with the values of each of its rows, in order."""
 
     sql: str
-    values: Callable[[Any], Values | None]
+    rows: list[Values]
 
 
-def _insert(table: str, columns: dict[str, str], *, verb: str = "INSERT", stamp: str | None = "at") -> Statement:
-    """Insert a row; ``columns`` maps column to field."""
-    names = [f'"{name}"' for name in columns]
-    marks = ["?"] * len(columns)
-    if stamp is not None:
-        names.append(stamp)
-        marks.append(NOW)
-    sql = f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join(marks)})"
-    return Statement(sql, _getter(tuple(columns.values())))
+def _names(row: type, *without: str) -> tuple[str, ...]:
+    return tuple(field.name for field in attrs.fields(row) if field.name not in without)
 
 
-def _getter(fields: tuple[str, ...]) -> Callable[[Any], Values]:
-    if len(fields) == 1:
-        only = attrgetter(fields[0])
-        return lambda row: (only(row),)
-    getter: Callable[[Any], Values] = attrgetter(*fields)
-    return getter
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
+def _insert(
+    table: str,
+    columns: Sequence[str],
+    *,
+    fields: Sequence[str] | None = None,
+    verb: str = "INSERT",
+    fixed: Mapping[str, str] | None = None,
+    values: Callable[[Any], Values] | None = None,
+    when: Callable[[Any], bool] | None = None,
+) -> Write:
+    """Insert ``columns`` from the fields of the same name, and the expressions in ``fixed``."""
+    fixed = {"at": NOW} if fixed is None else fixed
+    marks = ", ".join([*("?" for _ in columns), *fixed.values()])
+    sql = f"{verb} INTO {table} ({_quoted([*columns, *fixed])}) VALUES ({marks})"
+    return Write(table, sql, values or attrgetter(*(fields or columns)), when=when)
 
 
-def _unless(field: str, then: Statement) -> Statement:
-    """Skip the statement when ``field`` is None."""
-
-    def values(row: Any) -> Values | None:
-        return None if getattr(row, field) is None else then.values(row)
-
-    return Statement(then.sql, values)
+def _kept(number: int | None) -> int | None:
+    """Give a number as far as SQLite can hold it; what is left of no ceiling can be more."""
+    return number if number is None or number <= LARGEST else LARGEST
 
 
-def _update(sql: str, *fields: str) -> Statement:
-    return Statement(sql, _getter(fields))
+def _agent_event(row: AgentEvent) -> Values:
+    return row.run_id, row.step, row.kind, row.detail, row.child_run_id, row.tokens, _kept(row.remaining)
 
 
-_STARTED = _insert(
-    "runs",
-    _same(
-        "run_id",
-        "tree_id",
-        "path",
-        "depth",
-        "parent_run_id",
-        "goal",
-        "file",
-        "provider",
-        "model",
-        "contract",
-        "containment",
-        "root",
-    ),
-    stamp="started_at",
+def _step(row: StepDone) -> Values:
+    remaining = _kept(row.remaining_tokens)
+    return row.run_id, row.step, row.decision, row.result, row.tool_call, row.tokens, remaining
+
+
+def _halt(row: TreeHalted) -> Values:
+    figures = (None if figure is None else float(figure) for figure in (row.limit, row.used, row.requested))
+    return row.tree_id, row.kind, row.by, row.path, row.reason, *figures
+
+
+def _has_policy(row: RunStarted) -> bool:
+    return row.policy is not None
+
+
+def _has_terminal(row: RunFinished) -> bool:
+    return row.terminal is not None
+
+
+def _really_ended(row: RunFinished) -> bool:
+    return row.status != PAUSED
+
+
+def _finish() -> Write:
+    changed = _names(RunFinished, "run_id", "terminal")
+    sets = ", ".join(f"{name} = ?" for name in changed)
+    # A paused run is not finished: it goes on, and its time is not over.
+    sql = f"UPDATE runs SET {sets}, finished_at = CASE ? WHEN '{PAUSED}' THEN NULL ELSE {NOW} END WHERE run_id = ?"
+    return Write("runs", sql, attrgetter(*changed, "status", "run_id"), changes=True)
+
+
+_SETTLE = (
+    "UPDATE reservations SET used_tokens = ?, used_microdollars = ?, overrun_tokens = ?, overrun_microdollars = ?,"
+    f" state = CASE ? WHEN 0 THEN 'settled' ELSE 'estimated' END, settled_at = {NOW}"
+    " WHERE run_id = ? AND reservation = ? AND state = 'open'"
 )
-_STARTED = Statement(
-    _STARTED.sql.replace("(", "(status, ", 1).replace("VALUES (", "VALUES ('running', ", 1), _STARTED.values
-)
+_SETTLED = ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars", "estimated", "run_id", "reservation")
+_PLACE = ("parent_run_id", "step", "ordinal")
+_OUTCOME = ("run_id", "outcome", "success", "steps", "tokens", "duration_ms")
+_OUTCOME_FIELDS = ("run_id", "outcome", "success", "steps", "spent_tokens", "duration_ms")
 
-_OUTCOME = _insert(
-    "run_outcomes",
-    _same(
-        "run_id",
-        "outcome",
-        "detail",
-        "success",
-        "steps",
-        "input_tokens",
-        "output_tokens",
-        "cached_input_tokens",
-        "spent_tokens",
-        "spent_microdollars",
-        "overrun_tokens",
-        "estimated",
-        "duration_ms",
-        "said",
-        "error",
+WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
+    RunStarted: (
+        _insert("runs", _names(RunStarted, "policy"), fixed={"status": "'running'", "started_at": NOW}),
+        _insert("run_policies", ("run_id", "policy"), fixed={}, when=_has_policy),
     ),
-    # A run that was paused ends again later: its summary is replaced; its terminal never is.
-    verb="INSERT OR REPLACE",
-    stamp="finished_at",
-)
-
-PLANS: Final[dict[type, tuple[Statement, ...]]] = {
-    rows.RunStarted: (
-        _STARTED,
-        _unless("policy", _insert("run_policies", _same("run_id", "policy"), verb="INSERT OR REPLACE")),
+    RunStatus: (
+        Write("runs", "UPDATE runs SET status = ? WHERE run_id = ?", attrgetter("status", "run_id"), changes=True),
     ),
-    rows.RunStatus: (_update("UPDATE runs SET status = ? WHERE run_id = ?", "status", "run_id"),),
-    rows.RunFinished: (
-        _unless("terminal", _insert("terminals", _same("run_id", "terminal"))),
-        _OUTCOME,
-        _update(
-            f"UPDATE runs SET status = ?, outcome = ?, finished_at = {NOW} WHERE run_id = ?",
-            "status",
-            "outcome",
-            "run_id",
-        ),
+    RunFinished: (
+        _finish(),
+        _insert("run_outcomes", _OUTCOME, fields=_OUTCOME_FIELDS, fixed={"finished_at": NOW}, when=_really_ended),
+        _insert("terminals", ("run_id", "terminal"), when=_has_terminal),
     ),
-    rows.AttemptMade: (
-        _insert(
-            "provider_calls",
-            {
-                **_same("run_id", "step", "attempt", "provider"),
-                "asked": "model",
-                "served": "served",
-                "prompt": "prompt_tokens",
-                "completion": "completion_tokens",
-                "total": "total_tokens",
-                "cache_read": "cache_read_tokens",
-                "cache_write": "cache_write_tokens",
-                "reasoning": "reasoning_tokens",
-                **_same("server_tool_requests", "latency_ms"),
-                "ttft_ms": "first_token_ms",
-                **_same("finish_reason", "failure", "detail"),
-            },
-        ),
+    AttemptMade: (_insert("provider_calls", _names(AttemptMade)),),
+    Reserved: (_insert("reservations", _names(Reserved), fixed={"state": "'open'", "reserved_at": NOW}),),
+    Settled: (Write("reservations", _SETTLE, attrgetter(*_SETTLED), changes=True),),
+    # The last write of a step wins: a step that is done again has a new answer.
+    AnswerGiven: (_insert("step_turns", _names(AnswerGiven), verb="INSERT OR REPLACE"),),
+    StepDone: (
+        _insert("steps", _names(StepDone), values=_step),
+        _insert("checkpoint_events", ("run_id", "step"), fixed={"kind": "'checkpoint'", "at": NOW}),
     ),
-    rows.Reserved: (
-        Statement(
-            f"INSERT INTO reservations (run_id, reservation, step, attempt, tokens, microdollars, state, at)"
-            f" VALUES (?, ?, ?, ?, ?, ?, 'open', {NOW})",
-            _getter(("run_id", "reservation", "step", "attempt", "tokens", "microdollars")),
-        ),
+    Observed: (_insert("ledger_observations", _names(Observed), fixed={}),),
+    PolicyEvent: (_insert("policy_events", _names(PolicyEvent)),),
+    AgentEvent: (_insert("agent_events", _names(AgentEvent), values=_agent_event),),
+    Spawned: (_insert("spawns", _names(Spawned)),),
+    # A replayed step queues its child again: the wait that stands is the same one.
+    QueueEntered: (
+        _insert("agent_queue", _names(QueueEntered), verb="INSERT OR IGNORE", fixed={"queued_at": NOW}),
     ),
-    rows.Settled: (
-        Statement(
-            "UPDATE reservations SET state = ?, used_tokens = ?, used_microdollars = ?, overrun_tokens = ?,"
-            " overrun_microdollars = ? WHERE run_id = ? AND reservation = ?",
-            lambda row: (
-                "estimated" if row.estimated else "settled",
-                row.tokens,
-                row.microdollars,
-                row.overrun_tokens,
-                row.overrun_microdollars,
-                row.run_id,
-                row.reservation,
-            ),
-        ),
-    ),
-    # The last write of a step wins: a step that is replayed has one turn.
-    rows.AnswerGiven: (
-        _insert(
-            "step_turns",
-            _same("run_id", "step", "text", "calls", "finish_reason", "prompt_digest"),
-            verb="INSERT OR REPLACE",
-        ),
-    ),
-    rows.StepDone: (
-        _insert("steps", _same("run_id", "step", "decision", "result", "tool_call", "tokens", "remaining_tokens")),
-        Statement(
-            f"INSERT INTO checkpoint_events (run_id, step, kind, at) VALUES (?, ?, 'checkpoint', {NOW})",
-            _getter(("run_id", "step")),
-        ),
-    ),
-    rows.Observed: (
-        _insert(
-            "ledger_observations",
-            _same("run_id", "step", "ordinal", "kind", "target", "text"),
-            verb="INSERT OR REPLACE",
-            stamp=None,
-        ),
-    ),
-    rows.PolicyEvent: (
-        _insert(
-            "policy_events",
-            _same("run_id", "step", "kind", "act", "target", "rule", "layer", "decision", "source"),
-        ),
-    ),
-    rows.AgentEvent: (
-        _insert("agent_events", _same("run_id", "step", "kind", "detail", "child_run_id", "tokens", "remaining")),
-    ),
-    rows.Spawned: (
-        _insert(
-            "spawns", _same("parent_run_id", "step", "ordinal", "child_run_id", "goal", "definition", "arguments")
-        ),
-    ),
-    rows.QueueEntered: (
-        _insert(
+    QueueLeft: (
+        Write(
             "agent_queue",
-            _same("parent_run_id", "step", "ordinal", "goal", "depth"),
-            verb="INSERT OR IGNORE",
-            stamp="queued_at",
-        ),
-    ),
-    rows.QueueLeft: (
-        _update(
             "DELETE FROM agent_queue WHERE parent_run_id = ? AND step = ? AND ordinal = ?",
-            "parent_run_id",
-            "step",
-            "ordinal",
+            attrgetter(*_PLACE),
+            changes=True,
         ),
     ),
-    rows.GateTried: (_insert("gate_attempts", _same("run_id", "step", "phase", "verdict", "detail")),),
-    # The first halt stands.
-    rows.TreeHalted: (
-        _insert(
-            "halts",
-            {**_same("tree_id", "kind", "by", "path", "reason"), "limit_": "limit", **_same("used", "requested")},
-            verb="INSERT OR IGNORE",
-        ),
-    ),
-    rows.LedgerTotals: (
-        _insert(
-            "ledger",
-            _same(
-                "tree_id",
-                "spent_tokens",
-                "spent_microdollars",
-                "overrun_tokens",
-                "overrun_microdollars",
-                "reserved_tokens",
-                "reserved_microdollars",
-                "agents",
-                "calls",
-                "tool_calls",
-                "unpriced_calls",
-                "peak_working",
-                "refusals",
-            ),
-            verb="INSERT OR REPLACE",
-        ),
-    ),
-    rows.EventSeen: (_insert("run_events", _same("tree_id", "run_id", "event")),),
+    GateTried: (_insert("gate_attempts", _names(GateTried)),),
+    # The first halt of a tree is the one that counts.
+    TreeHalted: (_insert("halts", _names(TreeHalted), verb="INSERT OR IGNORE", values=_halt),),
+    LedgerTotals: (_insert("ledger", _names(LedgerTotals), verb="INSERT OR REPLACE"),),
+    EventSeen: (_insert("run_events", _names(EventSeen)),),
 }
 
 
-def statements(batch: Iterable[rows.Row]) -> Iterator[tuple[str, list[Values]]]:
-    """Give the SQL of a batch, neighbours of one class together, in order."""
-    for kind, group in groupby(batch, key=type):
-        members = list(group)
-        for statement in PLANS[kind]:
-            values = [value for row in members if (value := statement.values(row)) is not None]
-            if values:
-                yield statement.sql, values
+def arrange(items: Iterable[Iterable[Row]]) -> list[Statement]:
+    """Turn the rows of a batch into as few statements as their order allows."""
+    inserts: dict[str, list[Statement]] = {}
+    changes: dict[str, list[Statement]] = {}
+    for rows in items:
+        for row in rows:
+            for write in WRITES[type(row)]:
+                if write.when is not None and not write.when(row):
+                    continue
+                lanes = changes if write.changes else inserts
+                lane = lanes.get(write.table)
+                if lane is None:
+                    lanes[write.table] = [Statement(write.sql, [write.values(row)])]
+                elif lane[-1].sql == write.sql:
+                    lane[-1].rows.append(write.values(row))
+                else:
+                    lane.append(Statement(write.sql, [write.values(row)]))
+    return [statement for lanes in (inserts, changes) for lane in lanes.values() for statement in lane]
+
+
+def storable(values: Values) -> Values:
+    """Give values that SQLite can hold, for a row that it could not: whole numbers clamped, broken text mended."""
+    return tuple(_storable(value) for value in values)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        # A lone surrogate has no encoding; a pair of them is one character.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, int):
+        return max(min(value, LARGEST), -LARGEST - 1)
+    return value

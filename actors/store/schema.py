@@ -1,29 +1,60 @@
-"""Tables, indexes and pragmas. Additive: a new column has a default or is null, and the format number stays.
+"""The tables, as data. Pure.
 
-All time stamps come from the database's clock, in UTC with milliseconds; one
-clock for start, end and elapsed time.
+The schema only grows: a new table, a nullable column, an index. Whatever was
+written by an older version is opened as it is, and what is missing is added.
+``FORMAT`` moves only when that cannot hold; a file with a newer number is
+refused.
+
+Every stamp is text, UTC with milliseconds, made by the database's clock.
+Tables without a key of their own count their rows in ``id``, so that the order
+of writing can be read.
 """
 
-import sqlite3
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
-import sqlite_utils
-
-from actors.errors import StoreError, StoreErrorKind
-from actors.store.storage_errors import told
+import attrs
 
 FORMAT: Final = 1
-NOW: Final = "strftime('%Y-%m-%dT%H:%M:%fZ','now')"
-MEMORY: Final = ":memory:"
-BUSY_SECONDS: Final = 5.0
+# In the file's header, so that another program's database is never taken for ours: "actr".
+APPLICATION_ID: Final = 0x61637472
 
-# table: (columns in order with their types, primary key, not null columns)
-Columns = dict[str, type]
-TABLES: Final[dict[str, tuple[Columns, Any]]] = {
-    "runs": (
+
+@attrs.frozen
+class Index:
+    """An index; ``where`` makes it a partial one."""
+
+    columns: tuple[str, ...]
+    unique: bool = False
+    where: str | None = None
+
+
+@attrs.frozen
+class Table:
+    """One table. ``key`` is its primary key, ``required`` what is never null besides."""
+
+    name: str
+    columns: Mapping[str, type]
+    key: tuple[str, ...] = ("id",)
+    required: tuple[str, ...] = ()
+    indexes: tuple[Index, ...] = ()
+
+    @property
+    def never_null(self) -> frozenset[str]:
+        """Give all columns that must hold something."""
+        return frozenset((*self.key, *self.required)) - {"id"}
+
+
+_RUN = {"run_id": str}
+_STEP = {"run_id": str, "step": int}
+_PLACE = {"parent_run_id": str, "step": int, "ordinal": int}
+_BY_RUN = (Index(("run_id",)),)
+
+TABLES: Final = (
+    Table(
+        "runs",
         {
-            "run_id": str,
+            **_RUN,
             "tree_id": str,
             "path": str,
             "depth": int,
@@ -35,17 +66,8 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "contract": str,
             "containment": str,
             "root": str,
+            "turn_kind": str,
             "status": str,
-            "outcome": str,
-            "started_at": str,
-            "finished_at": str,
-        },
-        "run_id",
-    ),
-    "run_policies": ({"run_id": str, "policy": str, "at": str}, "run_id"),
-    "run_outcomes": (
-        {
-            "run_id": str,
             "outcome": str,
             "detail": str,
             "success": int,
@@ -60,43 +82,63 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "duration_ms": int,
             "said": str,
             "error": str,
+            "started_at": str,
             "finished_at": str,
         },
-        "run_id",
+        key=("run_id",),
+        required=("tree_id", "path", "depth", "goal", "status", "started_at"),
+        indexes=(Index(("tree_id",)), Index(("parent_run_id",))),
     ),
-    # One terminal for a run, by the primary key; nothing replaces a row in here.
-    "terminals": ({"run_id": str, "terminal": str, "at": str}, "run_id"),
-    "provider_calls": (
+    Table("run_policies", {**_RUN, "policy": str}, key=("run_id",), required=("policy",)),
+    Table(
+        "run_outcomes",
+        {
+            **_RUN,
+            "outcome": str,
+            "success": int,
+            "steps": int,
+            "tokens": int,
+            "duration_ms": int,
+            "finished_at": str,
+        },
+        key=("run_id",),
+        required=("outcome", "finished_at"),
+    ),
+    # The key is what makes a terminal unique: a second one for a run cannot be written.
+    Table("terminals", {**_RUN, "terminal": str, "at": str}, key=("run_id",), required=("terminal", "at")),
+    Table(
+        "provider_calls",
         {
             "id": int,
-            "run_id": str,
-            "step": int,
+            **_STEP,
             "attempt": int,
             "provider": str,
-            "asked": str,
+            "model": str,
             "served": str,
-            "prompt": int,
-            "completion": int,
-            "total": int,
-            "cache_read": int,
-            "cache_write": int,
-            "reasoning": int,
+            "prompt_tokens": int,
+            "completion_tokens": int,
+            "total_tokens": int,
+            "cache_read_tokens": int,
+            "cache_write_tokens": int,
+            "reasoning_tokens": int,
             "server_tool_requests": int,
             "latency_ms": int,
-            "ttft_ms": int,
+            "first_token_ms": int,
             "finish_reason": str,
             "failure": str,
             "detail": str,
             "at": str,
         },
-        "id",
+        required=("run_id", "step", "attempt", "provider"),
+        indexes=_BY_RUN,
     ),
-    "reservations": (
+    Table(
+        "reservations",
         {
-            "run_id": str,
-            "reservation": int,
-            "step": int,
+            "id": int,
+            **_STEP,
             "attempt": int,
+            "reservation": int,
             "tokens": int,
             "microdollars": int,
             "state": str,
@@ -104,18 +146,23 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "used_microdollars": int,
             "overrun_tokens": int,
             "overrun_microdollars": int,
-            "at": str,
+            "reserved_at": str,
+            "settled_at": str,
         },
-        ("run_id", "reservation"),
+        required=("run_id", "reservation", "tokens", "microdollars", "state"),
+        # A ledger that is restored counts reservations anew, so only the open ones are unique.
+        indexes=(Index(("run_id",)), Index(("run_id", "reservation"), unique=True, where="state = 'open'")),
     ),
-    "step_turns": (
-        {"run_id": str, "step": int, "text": str, "calls": str, "finish_reason": str, "prompt_digest": str, "at": str},
-        ("run_id", "step"),
+    Table(
+        "step_turns",
+        {**_STEP, "text": str, "calls": str, "finish_reason": str, "prompt_digest": str, "at": str},
+        key=("run_id", "step"),
+        required=("calls",),
     ),
-    "steps": (
+    Table(
+        "steps",
         {
-            "run_id": str,
-            "step": int,
+            **_STEP,
             "decision": str,
             "result": str,
             "tool_call": str,
@@ -123,18 +170,26 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "remaining_tokens": int,
             "at": str,
         },
-        ("run_id", "step"),
+        key=("run_id", "step"),
+        required=("decision", "result"),
     ),
-    "checkpoint_events": ({"id": int, "run_id": str, "step": int, "kind": str, "detail": str, "at": str}, "id"),
-    "ledger_observations": (
-        {"run_id": str, "step": int, "ordinal": int, "kind": str, "target": str, "text": str},
-        ("run_id", "step", "ordinal"),
+    Table(
+        "checkpoint_events",
+        {"id": int, **_STEP, "kind": str, "detail": str, "at": str},
+        required=("run_id", "step", "kind"),
+        indexes=_BY_RUN,
     ),
-    "policy_events": (
+    Table(
+        "ledger_observations",
+        {"id": int, **_STEP, "ordinal": int, "kind": str, "target": str, "text": str},
+        required=("run_id", "step", "ordinal", "kind"),
+        indexes=_BY_RUN,
+    ),
+    Table(
+        "policy_events",
         {
             "id": int,
-            "run_id": str,
-            "step": int,
+            **_STEP,
             "kind": str,
             "act": str,
             "target": str,
@@ -144,13 +199,14 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "source": str,
             "at": str,
         },
-        "id",
+        required=("run_id", "kind", "act", "target"),
+        indexes=_BY_RUN,
     ),
-    "agent_events": (
+    Table(
+        "agent_events",
         {
             "id": int,
-            "run_id": str,
-            "step": int,
+            **_STEP,
             "kind": str,
             "detail": str,
             "child_run_id": str,
@@ -158,44 +214,52 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "remaining": int,
             "at": str,
         },
-        "id",
+        required=("run_id", "kind"),
+        indexes=_BY_RUN,
     ),
-    "spawns": (
+    Table(
+        "spawns",
         {
-            "parent_run_id": str,
-            "step": int,
-            "ordinal": int,
+            "id": int,
+            **_PLACE,
             "child_run_id": str,
             "goal": str,
             "definition": str,
             "arguments": str,
             "at": str,
         },
-        ("parent_run_id", "step", "ordinal"),
+        required=("parent_run_id", "step", "ordinal", "child_run_id"),
+        indexes=(Index(("parent_run_id", "step", "ordinal"), unique=True),),
     ),
-    "agent_queue": (
-        {"parent_run_id": str, "step": int, "ordinal": int, "goal": str, "depth": int, "queued_at": str},
-        ("parent_run_id", "step", "ordinal"),
+    Table(
+        "agent_queue",
+        {**_PLACE, "goal": str, "depth": int, "queued_at": str},
+        key=("parent_run_id", "step", "ordinal"),
     ),
-    "gate_attempts": (
-        {"id": int, "run_id": str, "step": int, "phase": str, "verdict": str, "detail": str, "at": str},
-        "id",
+    Table(
+        "gate_attempts",
+        {"id": int, **_STEP, "phase": str, "verdict": str, "detail": str, "at": str},
+        required=("run_id", "step", "verdict"),
+        indexes=_BY_RUN,
     ),
-    "halts": (
+    Table(
+        "halts",
         {
             "tree_id": str,
             "kind": str,
             "by": str,
             "path": str,
             "reason": str,
-            "limit_": float,
+            "limit": float,
             "used": float,
             "requested": float,
             "at": str,
         },
-        "tree_id",
+        key=("tree_id",),
+        required=("kind",),
     ),
-    "ledger": (
+    Table(
+        "ledger",
         {
             "tree_id": str,
             "spent_tokens": int,
@@ -212,104 +276,12 @@ TABLES: Final[dict[str, tuple[Columns, Any]]] = {
             "refusals": str,
             "at": str,
         },
-        "tree_id",
+        key=("tree_id",),
     ),
-    "run_events": ({"sequence": int, "tree_id": str, "run_id": str, "event": str, "at": str}, "sequence"),
-}
-
-INDEXES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("runs", ("tree_id", "path")),
-    ("runs", ("parent_run_id",)),
-    ("provider_calls", ("run_id", "step")),
-    ("checkpoint_events", ("run_id", "step")),
-    ("policy_events", ("run_id",)),
-    ("agent_events", ("run_id", "kind")),
-    ("gate_attempts", ("run_id",)),
-    ("run_events", ("tree_id", "sequence")),
+    Table(
+        "run_events",
+        {"id": int, "tree_id": str, "run_id": str, "event": str, "at": str},
+        required=("tree_id", "run_id", "event"),
+        indexes=(Index(("tree_id",)),),
+    ),
 )
-
-
-def connect(file: str, *, synchronous: str = "NORMAL", create: bool = True) -> sqlite_utils.Database:
-    """Open a database with every pragma set, and make or check its tables.
-
-    Raises:
-        StoreError: it cannot be opened, is no database, or was written by a newer version; names the file.
-    """
-    if file != MEMORY and Path(file).is_dir():
-        raise StoreError(StoreErrorKind.other, file, "is a directory; name a file")
-    try:
-        if create and file != MEMORY:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(
-            file, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None, cached_statements=256
-        )
-    except OSError as error:
-        raise StoreError(StoreErrorKind.other, file, f"cannot be opened: {error.strerror}") from error
-    except sqlite3.Error as error:
-        raise told(error, file) from error
-    try:
-        return _prepare(connection, file, synchronous)
-    except sqlite3.Error as error:
-        connection.close()
-        raise told(error, file) from error
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _prepare(connection: sqlite3.Connection, file: str, synchronous: str) -> sqlite_utils.Database:
-    if synchronous not in ("NORMAL", "FULL"):
-        raise ValueError(f"synchronous must be NORMAL or FULL, not {synchronous!r}")
-    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    database = sqlite_utils.Database(connection)
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > FORMAT:
-        raise StoreError(
-            StoreErrorKind.format, file, f"was written in format {version}; this version knows up to {FORMAT}"
-        )
-    if version < FORMAT:
-        _create(database)
-    return database
-
-
-def _create(database: sqlite_utils.Database) -> None:
-    # Two processes may open a new file at once: whoever comes second finds the tables there.
-    database.conn.execute("BEGIN IMMEDIATE")
-    try:
-        if database.conn.execute("PRAGMA user_version").fetchone()[0] < FORMAT:
-            for name, (columns, key) in TABLES.items():
-                database.conn.execute(database.create_table_sql(name, columns, pk=key, if_not_exists=True))
-            for table, names in INDEXES:
-                index = f"idx_{table}_{'_'.join(names)}"
-                database.conn.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({', '.join(names)})")
-            database.conn.execute(f"PRAGMA user_version = {FORMAT}")
-        database.conn.execute("COMMIT")
-    except BaseException:
-        if database.conn.in_transaction:
-            database.conn.execute("ROLLBACK")
-        raise
-
-
-def connect_reader(file: str) -> sqlite3.Connection:
-    """Open a read-only connection to an existing file.
-
-    Raises:
-        StoreError: it is missing, no database of ours, or newer than known; names the file.
-    """
-    if not Path(file).is_file():
-        raise StoreError(StoreErrorKind.other, file, "there is no such file")
-    try:
-        connection = sqlite3.connect(
-            f"{Path(file).resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS, check_same_thread=False
-        )
-        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
-        raise told(error, file) from error
-    if version > FORMAT or version == 0:
-        connection.close()
-        text = "holds no runs" if version == 0 else f"was written in format {version}; this version knows up to {FORMAT}"
-        raise StoreError(StoreErrorKind.format, file, text)
-    return connection

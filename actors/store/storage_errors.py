@@ -1,10 +1,16 @@
-"""Errors of sqlite3, told in our own kinds. The library's types never leave the store."""
+"""SQLite's errors in our words. The library's own types stay inside this package."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
 
 from actors.errors import StoreError, StoreErrorKind
 
-_BY_CODE = {
+# By primary result code, the lower byte of SQLite's extended ones.
+_KINDS: Final = {
     sqlite3.SQLITE_BUSY: StoreErrorKind.busy,
     sqlite3.SQLITE_LOCKED: StoreErrorKind.busy,
     sqlite3.SQLITE_CONSTRAINT: StoreErrorKind.constraint,
@@ -13,10 +19,51 @@ _BY_CODE = {
     sqlite3.SQLITE_FULL: StoreErrorKind.full,
 }
 
+# What SQLite and its binding raise for values; the others are about the file.
+_OF_ROWS: Final = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
-def told(error: sqlite3.Error, file: str) -> StoreError:
-    """Translate an error; the caller chains it with ``from``."""
+
+@attrs.frozen
+class Fault:
+    """What went wrong, to be raised to everyone whom it concerns: each gets an error of its own."""
+
+    kind: StoreErrorKind
+    file: str
+    message: str
+    cause: BaseException | None = None
+
+    def error(self) -> StoreError:
+        """Make the error to raise, with the library's own as its cause."""
+        error = StoreError(self.kind, self.file, self.message)
+        error.__cause__ = self.cause
+        return error
+
+
+def kind_of(error: BaseException) -> StoreErrorKind:
+    """Name the kind of an error of SQLite; anything else is ``other``."""
     code = getattr(error, "sqlite_errorcode", None)
-    # The low byte is the primary code; the rest says more than anybody decides on.
-    kind = StoreErrorKind.other if code is None else _BY_CODE.get(code & 0xFF, StoreErrorKind.other)
-    return StoreError(kind, file, str(error))
+    return StoreErrorKind.other if code is None else _KINDS.get(code & 0xFF, StoreErrorKind.other)
+
+
+def fault_of(error: BaseException, file: str) -> Fault:
+    """Say in one line what an error means for ``file``."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, sqlite3.Error):
+        text = f"{type(error).__name__}: {text}"
+    return Fault(kind_of(error), file, text, error)
+
+
+def concerns_rows(error: BaseException) -> bool:
+    """Tell whether the rows are at fault, so that others may still be written; else the store is."""
+    if not isinstance(error, sqlite3.Error):
+        return isinstance(error, Exception)
+    return isinstance(error, _OF_ROWS)
+
+
+@contextmanager
+def translated(file: str) -> Iterator[None]:
+    """Raise what SQLite raises as a `StoreError` that names ``file``."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise fault_of(error, file).error() from error

@@ -1,151 +1,265 @@
-"""The store that a tree is given: a writer and a reader of one file, or a database in memory.
+"""The two stores: a file that outlives the process, and one in memory.
+
+Both keep to `actors.agents.ports.RunStore` and can be read as `readers.py` says.
+A file needs its block, because its writer is a task that must end in order:
 
     async with Store.open("runs.db") as store:
         ...
-    store = Store.memory()      # commits inline, without a thread or a context
+
+A store in memory needs none: it has no task and no thread, and writes within
+the call. What is appended to it is written with the next commit or before the
+next read, so the two behave alike.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from os import PathLike
 from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
 
 import trio
 
 from actors.agents.rows import Row
-from actors.errors import ConfigError
-from actors.store.readers import Reader
-from actors.store.schema import MEMORY, connect, connect_reader
-from actors.store.writer import CLOSE_SECONDS, Writer, commit_now
+from actors.errors import StoreError, StoreErrorKind
+from actors.store.batch import Commit, Item, put_each, put_together
+from actors.store.connections import DEFAULT_PATH, open_memory, open_reader, open_writer
+from actors.store.readers import Reads, StoreReader
+from actors.store.storage_errors import Fault, concerns_rows, translated
+from actors.store.writer import LINGER_ROWS, Writer, refused
+
+log = logging.getLogger("actors.store")
 
 
-class Store(Reader):
-    """Where everything about a tree is written, and read back. Make it with `open` or `memory`.
+class Store(Reads):
+    """Where everything is written. Make one with `Store.open` or `Store.memory`.
 
-    Reads are sync: they take the file as it is committed, from any process, also
-    while a run is live. ``durable`` tells whether a killed process leaves its runs.
+    ``durable`` tells whether it outlives the process; ``path`` names it.
     """
 
-    def __init__(self, connection: sqlite3.Connection, reader: sqlite3.Connection, file: str) -> None:
-        super().__init__(reader, file)
-        self._write_connection = connection
-        self._writer: Writer | None = None
+    durable: ClassVar[bool]
+    path: str
 
-    @property
-    def durable(self) -> bool:
-        """Whether the rows survive the process."""
-        return self.file != MEMORY
+    @staticmethod
+    def open(path: str | PathLike[str] = DEFAULT_PATH, *, synchronous: str = "NORMAL") -> FileStore:
+        """Name a file to be opened by ``async with``; it is made when it is not there.
 
-    @classmethod
-    def memory(cls) -> Store:
-        """Make a store in memory, ready at once. It goes with the object."""
-        connection = connect(MEMORY).conn
-        return cls(connection, connection, MEMORY)
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, path: str | Path, *, synchronous: str = "NORMAL") -> AsyncIterator[Store]:
-        """Open a file for as long as the block; missing folders are made.
-
-        ``synchronous`` is NORMAL (safe against a killed process) or FULL (against a
-        power cut too). Leaving the block writes what is queued, for at most 5 s.
-
-        Cancellation: what was queued is written all the same.
-
-        Raises:
-            StoreError: it cannot be opened, is no database, or is of a newer format; names the file.
+        ``synchronous`` NORMAL survives a killed process, FULL also a power cut.
+        Entering the block raises what `actors.store.connections.open_writer` raises.
         """
-        file = str(path)
-        connection = connect(file, synchronous=synchronous).conn
-        reader: sqlite3.Connection | None = None
-        try:
-            reader = connect_reader(file)
-            store = cls(connection, reader, file)
-            store._writer = Writer(connection, file)
-            async with _running(store._writer):
-                yield store
-        finally:
-            if reader is not None:
-                reader.close()
-            connection.close()
+        return FileStore(Path(path), synchronous)
 
-    # ── writing ─────────────────────────────────────────────────────────────
+    @staticmethod
+    def memory() -> MemoryStore:
+        """Make a store in memory, ready at once."""
+        return MemoryStore()
 
+    @abstractmethod
     async def append(self, *rows: Row) -> None:
         """Leave rows for the next commit, waiting only while the queue is full.
 
-        Checkpoint: only if the queue is full.
-        Cancellation: no row was left.
+        Never raises for a store that has failed: the rows are lost, which the log
+        tells, and the next commit raises.
 
-        Raises:
-            StoreError: rows could not be written before this, or the store is closed.
+        Checkpoint: only when full.
+        Cancellation: either all rows were left or none.
         """
-        if self._writer is None:
-            commit_now(self._write_connection, self.file, rows)
-        else:
-            await self._writer.put(rows)
 
+    @abstractmethod
     def append_nowait(self, *rows: Row) -> None:
-        """Leave rows for the next commit, in the running step, even when the queue is full.
+        """Leave rows for the next commit, in the running step, also when the queue is full."""
 
-        Raises:
-            StoreError: rows could not be written before this, or the store is closed.
-        """
-        if self._writer is None:
-            commit_now(self._write_connection, self.file, rows)
-        else:
-            self._writer.put_nowait(rows)
-
+    @abstractmethod
     async def commit(self, *rows: Row) -> None:
-        """Write rows in one transaction and wait until it stands.
+        """Write rows in one transaction, after all rows left before, and wait until it stands.
 
-        Cancellation: the rows are written all the same, or none of them.
+        Without rows it waits for what was left before.
+
+        Checkpoint: always.
+        Cancellation: the rows are written or not, all or none.
 
         Raises:
             StoreError: nothing of this call was written.
         """
-        if self._writer is None:
-            commit_now(self._write_connection, self.file, rows)
-        else:
-            await self._writer.commit(rows)
+
+
+class FileStore(Store):
+    """A store in a file. Leaving its block writes what was left and closes it.
+
+    Leaving raises StoreError when something could not be written and nothing
+    else was raised.
+    """
+
+    durable = True
+
+    def __init__(self, path: Path, synchronous: str) -> None:
+        self.path = str(path)
+        self._file = path
+        self._synchronous = synchronous
+        self._writer: Writer | None = None
+        self._left = False
+        self._connection: sqlite3.Connection
+        self._reader: StoreReader | None = None
+        self._manager: AbstractAsyncContextManager[trio.Nursery]
+        self._nursery: trio.Nursery
 
     @property
-    def transactions(self) -> int:
-        """Count the transactions that the writer of a file has made."""
-        return 0 if self._writer is None else self._writer.transactions
+    def writer(self) -> Writer:
+        """Give the writer, with its counts.
+
+        Raises:
+            StoreError: the block was not entered.
+        """
+        if self._writer is None:
+            raise self._closed()
+        return self._writer
+
+    def _closed(self) -> StoreError:
+        return StoreError(StoreErrorKind.other, self.path, "the store is not open: use it within `async with`")
+
+    async def append(self, *rows: Row) -> None:
+        """Leave rows for the next commit; see `Store.append`.
+
+        Cancellation: either all rows were left or none.
+        """
+        writer = self.writer
+        if writer.full:
+            await writer.wait_room()
+        writer.append(rows)
+
+    def append_nowait(self, *rows: Row) -> None:
+        """Leave rows for the next commit; see `Store.append_nowait`."""
+        self.writer.append(rows)
+
+    async def commit(self, *rows: Row) -> None:
+        """Write rows and wait until they stand; see `Store.commit`.
+
+        Cancellation: the rows are written or not, all or none.
+        """
+        await self.writer.commit(rows)
+
+    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and give all its rows. Sees what is committed, by whichever process."""
+        if self._writer is None or self._left:
+            raise self._closed()
+        if self._reader is None:
+            self._reader = StoreReader(open_reader(self._file), self.path)
+        return self._reader.select(sql, values)
+
+    async def __aenter__(self) -> FileStore:
+        if self._writer is not None:
+            raise StoreError(StoreErrorKind.other, self.path, "this store was opened before: make another one")
+        self._connection = await trio.to_thread.run_sync(open_writer, self._file, self._synchronous)
+        self._writer = Writer(self._connection, self.path)
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        self._nursery.start_soon(self._writer.run, name=f"writer of {self.path}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._writer is not None
+        fault = await self._writer.close()
+        self._left = True
+        with trio.CancelScope(shield=True):
+            # The writer's task has done its work; it leaves within a turn, and then the nursery has no one to cancel.
+            while self._nursery.child_tasks:
+                await trio.lowlevel.checkpoint()
+            if self._reader is not None:
+                self._reader.close()
+            with contextlib.suppress(sqlite3.Error):
+                await trio.to_thread.run_sync(self._connection.close)
+        # The error of the block goes on by itself: through the nursery it would come out in a group.
+        await self._manager.__aexit__(None, None, None)
+        if fault is not None and error is None:
+            raise fault.error()
 
 
-@asynccontextmanager
-async def _running(writer: Writer) -> AsyncIterator[None]:
-    async with trio.open_nursery() as nursery:
-        scope = trio.CancelScope(shield=True)
+class MemoryStore(Store):
+    """A store in memory. Usable at once, also as a block, and still after it."""
 
-        async def shielded() -> None:
-            with scope:
-                await writer.run()
+    durable = False
+    path = ":memory:"
 
-        nursery.start_soon(shielded, name="store writer")
-        try:
-            yield
-        finally:
-            writer.close()
-            scope.deadline = trio.current_time() + CLOSE_SECONDS
+    def __init__(self) -> None:
+        self._connection = open_memory()
+        self._left: list[Item] = []
+        self._rows = 0
+        self.lost = 0
+
+    async def append(self, *rows: Row) -> None:
+        """Leave rows for the next commit or read; never waits.
+
+        Cancellation: the rows were left.
+        """
+        self.append_nowait(*rows)
+
+    def append_nowait(self, *rows: Row) -> None:
+        """Leave rows for the next commit or read."""
+        self._left.append(rows)
+        self._rows += len(rows)
+        if self._rows >= LINGER_ROWS:
+            self._flush()
+
+    async def commit(self, *rows: Row) -> None:
+        """Write rows; see `Store.commit`.
+
+        Cancellation: the rows were not written.
+        """
+        await trio.lowlevel.checkpoint()
+        item = Commit(rows)
+        self._left.append(item)
+        self._flush()
+        if item.fault is not None:
+            raise item.fault.error()
+
+    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and give all its rows. Sees all that was left."""
+        self._flush()
+        with translated(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def _flush(self) -> None:
+        items, self._left, self._rows = self._left, [], 0
+        if not items:
+            return
+        with translated(self.path):
+            for item, fault in _write(self._connection, items):
+                if isinstance(item, Commit):
+                    item.fault = fault
+                else:
+                    self.lost += len(item)
+                    log.error("%s", refused(item, fault))
+
+    async def __aenter__(self) -> MemoryStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flush()
 
 
-@contextmanager
-def open_reader(path: str | Path) -> Iterator[Reader]:
-    """Open an existing file for reading only; never makes one.
-
-    Raises:
-        ConfigError: there is no such file.
-        StoreError: it is no database of ours, or of a newer format.
-    """
-    if not Path(path).is_file():
-        raise ConfigError((str(path), "there is no store here; name one with --store"))
-    connection = connect_reader(str(path))
+def _write(connection: sqlite3.Connection, items: list[Item]) -> list[tuple[Item, Fault]]:
+    """Write all items in one transaction, and give those that could not be written."""
+    faults: list[tuple[Item, Fault]] = []
     try:
-        yield Reader(connection, str(path))
-    finally:
-        connection.close()
+        connection.execute("BEGIN")
+        for _ in put_together(connection, items):
+            pass
+    except Exception as error:
+        connection.execute("ROLLBACK")
+        if not concerns_rows(error):
+            raise
+        connection.execute("BEGIN")
+        for _ in put_each(connection, items, MemoryStore.path, faults):
+            pass
+    connection.execute("COMMIT")
+    return faults

@@ -1,0 +1,169 @@
+"""Globs of a policy: ``*`` is any run of characters, slashes too, ``?`` is one, and all else means itself. Pure.
+
+What would be got wrong:
+
+- ``[`` is a plain character here, so `fnmatch` is no substitute.
+- A match takes time linear in the target. A naive translation of ``*a*a*a*b``
+  tries every way to share the letters out among the stars; here each piece
+  between two stars is taken at the first place where it fits and never again.
+- A glob that can match nothing is refused and not kept: in a deny it would be
+  a boundary that nobody installed.
+"""
+
+import ipaddress
+import re
+import sys
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+import attrs
+
+MOST_CHARACTERS: Final = 4_096
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Constant for a process, so a decision stays a function of its arguments.
+WINDOWS: Final[bool] = sys.platform == "win32"
+
+
+def glob_problem(glob: object) -> str | None:
+    """Say what is wrong with a glob and what to do about it, None when it is sound."""
+    if not isinstance(glob, str):
+        return f"must be a text, not {type(glob).__name__}"
+    if not glob:
+        return 'must not be empty; write "*" for everything'
+    if len(glob) > MOST_CHARACTERS:
+        return f"has {len(glob)} characters; shorten it to at most {MOST_CHARACTERS}"
+    if _CONTROL.search(glob):
+        return "holds a control character; remove it, or write ? in its place"
+    return None
+
+
+def path_glob_problem(glob: str) -> str | None:
+    """Say why a sound glob could never match a resolved path, None when it could."""
+    if glob == ".":
+        return None
+    parts = glob.split("/")
+    if "." in parts or ".." in parts:
+        return "can match nothing, since paths are resolved before they are judged; write it without . and .. parts"
+    if len(parts) > 1 and not parts[-1] and glob != "/":
+        return f"can match nothing, since no path ends in a slash; write {glob.rstrip('/')}/* for what is inside"
+    if "" in parts[1:-1]:
+        return "can match nothing, since no path has two slashes in a row; write one"
+    return None
+
+
+def translate(glob: str) -> str:
+    """Translate a glob to a regular expression to be used with ``match`` and ``DOTALL``.
+
+    It holds no capturing group. It says by itself where the target must end.
+    """
+    head, *rest = re.split(r"\*+", glob)
+    if not rest:
+        return _literal(head) + r"\Z"
+    *middle, tail = rest
+    pieces = [_literal(head), *(f"(?>.*?{_literal(piece)})" for piece in middle)]
+    if tail:
+        # Run to the end at once and look back for the tail; at least its length, so that it overlaps nothing before.
+        pieces.append(rf".{{{len(tail)},}}+(?<={_literal(tail)})\Z")
+    return "".join(pieces)
+
+
+def _literal(piece: str) -> str:
+    return "".join("." if letter == "?" else re.escape(letter) for letter in piece)
+
+
+@attrs.frozen
+class GlobSet:
+    """Several globs as one regular expression, compiled at the first use and kept.
+
+    Example::
+
+        GlobSet(("*.pem", ".env")).first(["conf/.env", ".env"])   # 1
+    """
+
+    globs: tuple[str, ...]
+
+    @cached_property
+    def _compiled(self) -> "re.Pattern[str]":
+        return re.compile("|".join(f"({translate(glob)})" for glob in self.globs), re.DOTALL)
+
+    def first(self, names: Iterable[str]) -> int | None:
+        """Give the place of the first glob that matches any of ``names``, None when none does."""
+        # Alternatives are tried in order and each knows its own end, so the group that matched is the first that can.
+        found = (self._compiled.match(name) for name in names)
+        return min((match.lastindex - 1 for match in found if match and match.lastindex), default=None)
+
+
+def path_glob(glob: str, *, windows: bool = WINDOWS) -> str:
+    """Give a path glob in the spelling that `path_names` uses for targets."""
+    return _fold(glob) if windows else glob
+
+
+def path_names(target: str, *, windows: bool = WINDOWS) -> tuple[str, ...]:
+    """Give the names by which a rule may call a path: the whole of it, and its last part.
+
+    On unix a backslash is a letter of a name, so two different files never
+    answer to one name because of it.
+    """
+    whole = _fold(target) if windows else target
+    last = whole.rpartition("/")[2]
+    return (whole, last) if last and last != whole else (whole,)
+
+
+def _fold(path: str) -> str:
+    """Fold what Windows takes for the same file: separators, verbatim prefixes, case."""
+    plain = path.replace("\\", "/").lower()
+    if plain.startswith("//?/unc/"):
+        return "//" + plain.removeprefix("//?/unc/")
+    return plain.removeprefix("//?/")
+
+
+def net_glob(glob: str) -> str:
+    """Give a net glob in the spelling that `net_names` uses for targets."""
+    host, port = _host_and_port(glob.lower())
+    if "*" not in host and "?" not in host:
+        host = _host(host)
+    return host if port is None else _joined(host, port)
+
+
+def net_names(target: str) -> tuple[str, ...]:
+    """Give the names by which a rule may call a ``host:port``: with the port, and the host alone.
+
+    Hosts have no case, no final dot, and an IPv6 address has one spelling. This
+    is no path: nothing of it is resolved or cut at a slash.
+    """
+    host, port = _host_and_port(target.lower())
+    host = _host(host)
+    return (host,) if port is None else (_joined(host, port), host)
+
+
+def _host_and_port(text: str) -> tuple[str, str | None]:
+    """Split at the port. A bare IPv6 address has none: with a port it stands in brackets."""
+    if text.startswith("[") and "]" in text:
+        host, _, rest = text[1:].partition("]")
+        if not rest:
+            return host, None
+        if rest.startswith(":") and _is_port(rest[1:]):
+            return host, rest[1:]
+        return text, None
+    host, colon, port = text.rpartition(":")
+    if colon and ":" not in host and _is_port(port):
+        return host, port
+    return text, None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _host(host: str) -> str:
+    if ":" in host:
+        try:
+            return ipaddress.ip_address(host).compressed
+        except ValueError:
+            return host
+    return host[:-1] if host.endswith(".") else host
+
+
+def _joined(host: str, port: str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

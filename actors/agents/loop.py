@@ -1,0 +1,817 @@
+"""One agent that works by asking a model: the turn table at work.
+
+A step: reserve, ask, settle; commit the answer; run its calls in order, then
+its spawns; commit the step; judge. The answer stands in the store before any
+of its calls runs. Whoever waits (for a reservation, a back-off, a human, a
+child) holds no slot.
+
+When the tree is latched the agent does not decide how it ends: it waits to be
+cut by the supervisor, so that everything stops in one order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import attrs
+import msgspec
+import trio
+
+from actors.agents.agent import About, Agent, AgentLimits
+from actors.agents.contract import TaskContract
+from actors.agents.entry_text import bounded, clean, clean_value
+from actors.agents.outcomes import Outcome, OutcomeKind
+from actors.agents.policy import Decision, Effect, Policy
+from actors.agents.ports import (
+    Act,
+    ActRefused,
+    ApprovalRequest,
+    Approver,
+    AssistantTurn,
+    Completion,
+    CompletionRequest,
+    Estimate,
+    Observation,
+    ObservationKind,
+    Provider,
+    Refusal,
+    ResultsTurn,
+    Tool,
+    ToolCall,
+    ToolSpec,
+    Turn,
+    UserTurn,
+    Verifier,
+)
+from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
+from actors.agents.recording import Recorder
+from actors.agents.retrying import RateGate, retry_delay
+from actors.agents.roster import AgentDef
+from actors.agents.rows import (
+    AgentEvent,
+    AnswerGiven,
+    AttemptMade,
+    GateTried,
+    Observed,
+    PolicyEvent,
+    Settled,
+    Spawned,
+    StepDone,
+)
+from actors.agents.spawning import NAME as SPAWN
+from actors.agents.spawning import SpawnAsk, child_contract, child_policy, read_spawn, report, spawn_spec
+from actors.agents.stall import Signature, StallState, look
+from actors.agents.turns import UNFINISHED, Event, Phase, StepFacts, advance, after_step
+from actors.agents.verification import CriterionKind
+from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
+from actors.containment.prices import OnUnknownPrice, PriceTable
+from actors.containment.usage import Usage
+from actors.errors import (
+    ActorsError,
+    BudgetExceeded,
+    ProviderError,
+    ProviderErrorKind,
+    SpawnRefusal,
+    StoreError,
+    StoreErrorKind,
+    ToolFailed,
+    UnknownPrice,
+)
+from actors.runtime.exits import Exit
+
+log = logging.getLogger("actors.loop")
+
+# The commit of an answered step is shielded, and bounded by this.
+COMMIT_SECONDS = 5.0
+SAID_CHARS = 8_000
+# An answer that was cut at its limit is asked to go on so often; then what there is counts.
+CUT_RETRIES = 1
+
+
+@attrs.frozen
+class Services:
+    """What the whole tree shares. ``chance`` gives the jitter of back-offs, from 0 to 1."""
+
+    provider: Provider
+    approver: Approver
+    tools: tuple[Tool, ...]
+    verify: Verifier
+    prices: PriceTable
+    pace: RateGate = attrs.Factory(RateGate)
+    chance: Callable[[], float] = random.random
+
+
+@attrs.frozen
+class Job:
+    """What one agent is to do, and under what. ``trusted_gate``: the operator wrote the criterion."""
+
+    contract: TaskContract
+    policy: Policy
+    services: Services
+    definition: AgentDef | None = None
+    in_tree: bool = True
+    trusted_gate: bool = True
+
+    @property
+    def model(self) -> str | None:
+        """Name the model to ask for; None asks for the provider's own."""
+        return None if self.definition is None else self.definition.model
+
+    @property
+    def priced_model(self) -> str | None:
+        """Name the model whose price counts."""
+        return self.model or getattr(self.services.provider, "default_model", None)
+
+    def about(self) -> About:
+        """Say what the store is told at the start."""
+        contract = self.contract
+        return About(
+            contract.goal,
+            str(contract.file) if contract.is_single_file else None,
+            self.services.provider.name,
+            self.model,
+            msgspec.json.encode(contract.to_dict()).decode(),
+            self.policy.to_json(),
+            None if contract.root is None else str(contract.root),
+        )
+
+    def limits(self) -> AgentLimits:
+        """Give the agent's own limits."""
+        leaf = not self.in_tree
+        return AgentLimits(self.contract.max_tokens, self.contract.max_duration, leaf=leaf)
+
+
+async def work_on(agent: Agent, job: Job) -> str | None:
+    """Work on a job until it ends, and return the last text the model said. The behaviour of every LLM agent.
+
+    Cancellation: what was answered is stored; an open call is charged in full and marked estimated.
+    """
+    return await Loop(agent, job).run()
+
+
+class Loop:
+    """One agent's loop. Made for one run, and used once."""
+
+    def __init__(self, agent: Agent, job: Job) -> None:
+        recorder = agent.tree.recorder
+        assert recorder is not None, "an agent that asks a model writes down what it does"
+        self.agent = agent
+        self.job = job
+        self.contract = job.contract
+        self.services = job.services
+        self.recorder: Recorder = recorder
+        self._phase = Phase.ready
+        self._tools = {tool.spec.name: tool for tool in job.services.tools}
+        self._specs = self._offered()
+        self._system = system_text(self._framing())
+        self._turns: list[Turn] = [first_turn(self.contract.goal, self.contract.verify.describe())]
+        self._stall = StallState()
+        self._cuts = 0
+
+    def _offered(self) -> tuple[ToolSpec, ...]:
+        specs = tuple(tool.spec for tool in self.services.tools)
+        return (*specs, spawn_spec(self.contract.agents)) if self.job.in_tree else specs
+
+    def _framing(self) -> Framing:
+        definition = self.job.definition
+        return Framing(
+            role="" if definition is None else definition.role or "",
+            tree=self.job.in_tree,
+            single_file=self.contract.is_single_file,
+            constraints=tuple(self.contract.constraints),
+            agents=self.contract.agents if self.job.in_tree else None,
+        )
+
+    # ── the loop ────────────────────────────────────────────────────────────
+
+    async def run(self) -> str | None:
+        """Go step by step until there is an outcome.
+
+        Cancellation: see `work_on`.
+        """
+        outcome = await self._authorise_provider() if self.agent.parent is None else None
+        while outcome is None:
+            outcome = await self._step()
+        self.agent.outcome = outcome
+        return self.agent.said
+
+    def _move(self, event: Event) -> None:
+        self._phase = advance(self._phase, event)
+
+    def _end(self, kind: OutcomeKind, **more: Any) -> Outcome:
+        self._move(Event.end)
+        agent = self.agent
+        return Outcome(
+            kind,
+            steps=agent.steps,
+            spent_tokens=agent.own_tokens,
+            overrun_tokens=agent.own_overrun,
+            spent_microdollars=agent.own_microdollars,
+            **more,
+        )
+
+    async def _step(self) -> Outcome | None:
+        number = self.agent.steps + 1
+        if number > self.contract.max_steps:
+            return self._end(OutcomeKind.step_cap_reached)
+        self._move(Event.ask)
+        spent = self.agent.own_tokens + self.agent.own_overrun
+        answer = await self._ask(number)
+        if isinstance(answer, Outcome):
+            return answer
+        observations = await self._run_calls(number, answer)
+        used = self.agent.own_tokens + self.agent.own_overrun - spent
+        note = self._look_for_stall(answer, observations)
+        await self._store_step(number, answer, observations, used)
+        self._fold(answer, observations, note)
+        return await self._judge(number, answer, note is STALLED)
+
+    async def _cut(self) -> NoReturn:
+        """Wait to be cut: the tree is latched, and its supervisor ends everybody in one order."""
+        async with self.agent.waiting():
+            await trio.sleep_forever()
+        raise AssertionError("sleeping for ever has ended")
+
+    # ── asking ──────────────────────────────────────────────────────────────
+
+    async def _ask(self, step: int) -> Completion | Outcome:
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._keep_pace()
+            got = await self._attempt(step, attempt)
+            if not isinstance(got, ProviderError):
+                return got
+            delay = self._delay_before_retry(got, attempt)
+            if delay is None:
+                # Whether a later run may try again stays known.
+                return self._end(OutcomeKind.escalated, retryable=got.retryable, message=bounded(str(got), 2_000))
+            self._move(Event.failed_for_now)
+            await self.recorder.emit(self.agent, "retry", step=step, attempt=attempt, seconds=delay, why=got.kind)
+            async with self.agent.waiting():
+                await trio.sleep(delay)
+            self._move(Event.wait_over)
+
+    async def _keep_pace(self) -> None:
+        """Wait while the provider has asked everybody to: one 429 slows all siblings."""
+        wait = self.services.pace.wait_needed(self.services.provider.name, trio.current_time())
+        if wait > 0:
+            async with self.agent.waiting():
+                await trio.sleep(wait)
+
+    def _delay_before_retry(self, error: ProviderError, attempt: int) -> float | None:
+        """Give the seconds until the next attempt; None when there is none."""
+        if not error.retryable or attempt > self.contract.max_retries:
+            return None
+        retry = self.contract.retry
+        delay = retry_delay(
+            attempt, base=retry.base, max=retry.max, retry_after=error.retry_after, jitter=self.services.chance()
+        )
+        now = trio.current_time()
+        if error.kind is ProviderErrorKind.rate_limited:
+            self.services.pace.note(self.services.provider.name, now + delay)
+        limit = self.contract.max_duration
+        started = self.agent.started_at
+        # It never sleeps past its own time: then it escalates instead.
+        if limit is not None and started is not None and now + delay >= started + limit:
+            return None
+        return delay
+
+    async def _attempt(self, step: int, attempt: int) -> Completion | ProviderError | Outcome:
+        request = self._request()
+        try:
+            held = await self.agent.ledger.reserve(self._quote(request), note=(self.agent.run_id, step, attempt))
+        except BudgetExceeded as refusal:
+            return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
+        if isinstance(held, Draw):
+            await self._cut()
+        request = attrs.evolve(request, max_output_tokens=held.output_tokens)
+        began = trio.current_time()
+        try:
+            completion = await self.services.provider.complete(request)
+        except ProviderError as error:
+            await self._attempt_failed(step, attempt, held, error, began)
+            return error
+        except BaseException as error:
+            # Cancelled or a bug: whether it was billed is unknown, so it is charged in full.
+            self._attempt_lost(step, attempt, held, error, began)
+            raise
+        return await self._answered(step, attempt, held, completion, began)
+
+    def _request(self) -> CompletionRequest:
+        return CompletionRequest(
+            self._system, fitted(self._turns), self._specs, self.job.model, self.contract.max_output_tokens
+        )
+
+    def _quote(self, request: CompletionRequest) -> Quote:
+        estimate = estimate_of(self.services.provider, request)
+        price = self.services.prices.get(self.job.priced_model)
+        if price is None:
+            return Quote(
+                estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output, priced=not self._needs_price
+            )
+        return price.quote(estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output)
+
+    @property
+    def _needs_price(self) -> bool:
+        return self.agent.tree.limits.max_total_cost is not None
+
+    def _cost(self, usage: Usage | None, served: str | None) -> int:
+        price = self.services.prices.get(served) or self.services.prices.get(self.job.priced_model)
+        return 0 if price is None or usage is None else price.cost(usage)
+
+    async def _attempt_failed(
+        self, step: int, attempt: int, held: Reservation, error: ProviderError, began: float
+    ) -> None:
+        usage = error.usage if isinstance(error.usage, Usage) else None
+        settlement = self.agent.ledger.settle_nowait(held, usage, self._cost(usage, None))
+        row = self._attempt_row(step, attempt, usage, began, failure=error.kind, detail=bounded(str(error), 500))
+        await self._stand(row, self._settled_row(held, settlement), self._draw_row(step, settlement))
+        if settlement.draw is Draw.halted:
+            await self._cut()
+
+    def _attempt_lost(self, step: int, attempt: int, held: Reservation, error: BaseException, began: float) -> None:
+        settlement = self.agent.ledger.settle_nowait(held, None)
+        failure = "cancelled" if isinstance(error, trio.Cancelled) else "error"
+        row = self._attempt_row(step, attempt, None, began, failure=failure, detail=type(error).__name__)
+        try:
+            self.recorder.store.append_nowait(
+                row, self._settled_row(held, settlement), self._draw_row(step, settlement)
+            )
+        except StoreError as lost:
+            log.warning("%s: a call that was cut could not be written down: %s", self.agent.path, lost)
+
+    async def _answered(
+        self, step: int, attempt: int, held: Reservation, completion: Completion, began: float
+    ) -> Completion:
+        cost = self._cost(completion.usage, completion.model)
+        settlement = self.agent.ledger.settle_nowait(held, completion.usage, cost)
+        text = None if completion.text is None else clean(completion.text)
+        completion = attrs.evolve(completion, text=text, calls=tuple(_clean_call(call) for call in completion.calls))
+        rows: list[Any] = [
+            self._attempt_row(step, attempt, completion.usage, began, completion=completion),
+            self._settled_row(held, settlement),
+            self._answer_row(step, completion),
+            self._draw_row(step, settlement),
+        ]
+        if text:
+            self.agent.said = bounded(text, SAID_CHARS)
+            rows.append(AgentEvent(self.agent.run_id, step, "said", self.agent.said))
+        facts = {"step": step, "tokens": settlement.tokens, "remaining": self.agent.ledger.remaining_tokens}
+        if settlement.overrun_tokens or settlement.estimated:
+            facts |= {"overrun": settlement.overrun_tokens, "estimated": settlement.estimated}
+        rows.append(self.recorder.event(self.agent.path, self.agent.depth, "spend_draw", facts))
+        await self._stand(*rows)
+        self._move(Event.answer_stored)
+        if settlement.draw is Draw.halted:
+            await self._cut()
+        return completion
+
+    # ── rows ────────────────────────────────────────────────────────────────
+
+    async def _stand(self, *rows: Any) -> None:
+        """Commit rows although the agent is being stopped, within a bound.
+
+        Cancellation: shielded for `COMMIT_SECONDS` at most.
+        """
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_SECONDS) as scope:
+            await self.recorder.store.commit(*rows)
+        if scope.cancelled_caught:
+            raise StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
+
+    def _attempt_row(
+        self,
+        step: int,
+        attempt: int,
+        usage: Usage | None,
+        began: float,
+        *,
+        completion: Completion | None = None,
+        failure: str | None = None,
+        detail: str | None = None,
+    ) -> AttemptMade:
+        first = None if completion is None else completion.first_token_seconds
+        return AttemptMade(
+            self.agent.run_id,
+            step,
+            attempt,
+            self.services.provider.name,
+            self.job.model,
+            None if completion is None else completion.model,
+            *_token_columns(usage),
+            round((trio.current_time() - began) * 1000),
+            None if first is None else round(first * 1000),
+            None if completion is None else completion.finish_reason,
+            failure,
+            detail,
+        )
+
+    def _settled_row(self, held: Reservation, settlement: Settlement) -> Settled:
+        return Settled(
+            self.agent.run_id,
+            held.id,
+            settlement.tokens,
+            settlement.microdollars,
+            settlement.overrun_tokens,
+            settlement.overrun_microdollars,
+            settlement.estimated,
+        )
+
+    def _draw_row(self, step: int, settlement: Settlement) -> AgentEvent:
+        drawn = settlement.tokens + settlement.overrun_tokens
+        detail = "estimated" if settlement.estimated else "settled"
+        if settlement.overrun_tokens:
+            detail = "overrun"
+        remaining = self.agent.ledger.remaining_tokens
+        return AgentEvent(self.agent.run_id, step, "budget_draw", detail, None, drawn, remaining)
+
+    def _answer_row(self, step: int, completion: Completion) -> AnswerGiven:
+        calls = json.dumps([[call.name, call.arguments] for call in completion.calls])
+        return AnswerGiven(self.agent.run_id, step, completion.text, calls, completion.finish_reason)
+
+    async def _store_step(self, step: int, answer: Completion, observations: Sequence[Observation], used: int) -> None:
+        run_id = self.agent.run_id
+        calls = ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
+        decision = ", ".join(call.name for call in answer.calls) or "(no tool call)"
+        rows: list[Any] = [
+            StepDone(
+                run_id,
+                step,
+                decision,
+                "\n\n".join(seen.text for seen in observations),
+                calls,
+                used,
+                self.agent.ledger.remaining_tokens,
+            )
+        ]
+        rows += [
+            Observed(run_id, step, ordinal, seen.kind, seen.target, seen.text)
+            for ordinal, seen in enumerate(observations, 1)
+        ]
+        facts = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
+        rows.append(self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
+        await self._stand(*rows)
+        self.agent.steps = step
+        self._move(Event.step_stored)
+
+    # ── folding and judging ─────────────────────────────────────────────────
+
+    def _look_for_stall(self, answer: Completion, observations: Sequence[Observation]) -> str | None:
+        """Look for circles; return a note for the model, or `STALLED`. Single-file work only repeats, and is let be."""
+        if self.contract.is_single_file:
+            return None
+        calls = ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
+        seen = Signature(calls, any(each.changed for each in observations))
+        policy = self.contract.stall
+        verdict = look(self._stall, seen, window=policy.window, max_replans=policy.max_replans)
+        self._stall = verdict.state
+        return STALLED if verdict.stalled else verdict.note
+
+    def _fold(self, answer: Completion, observations: Sequence[Observation], note: str | None) -> None:
+        """Add the step to what the model will read next."""
+        self._turns.append(AssistantTurn(answer.text, answer.calls))
+        texts = [each.text for each in observations]
+        if note is not None and texts:
+            texts[-1] = f"{texts[-1]}\n\n{note}"
+        if answer.calls:
+            self._turns.append(ResultsTurn(tuple(texts)))
+        else:
+            cut = answer.finish_reason in UNFINISHED
+            self._turns.append(UserTurn(CUT if cut else QUIET))
+
+    async def _judge(self, step: int, answer: Completion, stalled: bool) -> Outcome | None:
+        unfinished = answer.finish_reason in UNFINISHED and self._cuts < CUT_RETRIES
+        self._cuts = self._cuts + 1 if unfinished and not answer.calls else 0
+        facts = StepFacts(
+            quiet=not answer.calls,
+            has_criterion=self.contract.verify.kind is not CriterionKind.none,
+            stalled=stalled,
+            tree_halted=self.agent.ledger.halted is not None,
+            own_tokens_over=self.agent.ledger.own_remaining == 0,
+            paused_by_provider=unfinished,
+        )
+        kind = after_step(facts)
+        if kind is OutcomeKind.budget_ceiling_reached:
+            await self._cut()
+        if kind is not None:
+            if kind is OutcomeKind.stalled:
+                await self.recorder.emit(self.agent, "stalled", step=step)
+            return self._end(kind)
+        self._move(Event.judge)
+        if facts.has_criterion and await self._passes(step):
+            return self._end(OutcomeKind.success)
+        self._move(Event.go_on)
+        return None
+
+    async def _passes(self, step: int) -> bool:
+        contract, policy = self.contract, self.job.policy
+
+        def may_read(target: str) -> bool:
+            return policy.explain(Act.read, target).effect is Effect.allow
+
+        def may_exec(argv: Sequence[str]) -> bool:
+            if self.job.trusted_gate:
+                # The operator wrote this very command.
+                return True
+            targets = (argv[0], shlex.join(argv))
+            return all(policy.explain(Act.exec, target).effect is Effect.allow for target in targets)
+
+        got = await self.services.verify(
+            contract.verify,
+            root=str(contract.root or contract.file.parent),
+            file=str(contract.file) if contract.is_single_file else None,
+            exec_timeout=contract.exec_timeout,
+            may_read=may_read,
+            may_exec=may_exec,
+        )
+        detail = clean(got.detail)
+        await self.recorder.store.append(
+            GateTried(self.agent.run_id, step, got.phase, got.verdict, detail),
+            self.recorder.event(self.agent.path, self.agent.depth, "gate", {"step": step, "verdict": got.verdict}),
+        )
+        return got.verdict == "passed"
+
+    # ── calls ───────────────────────────────────────────────────────────────
+
+    async def _run_calls(self, step: int, answer: Completion) -> list[Observation]:
+        """Run the calls of an answer in order, then its spawns beside each other; results stand in call order."""
+        self._move(Event.calls_begin)
+        calls = answer.calls
+        results: list[Observation | None] = [None] * len(calls)
+        spawns: list[int] = []
+        admitted, cap = await self.agent.tree.ledger.admit_tool_calls(len(calls))
+        for place, call in enumerate(calls):
+            if place >= admitted:
+                await self.recorder.emit(self.agent, "refused", step=step, axis="tool_calls", text=str(cap))
+                results[place] = _failed(call.name, f"not run: {cap}")
+            elif call.name == SPAWN and self.job.in_tree:
+                spawns.append(place)
+            else:
+                results[place] = await self._run_tool(step, place, call)
+        self._move(Event.calls_over)
+        await self._run_spawns(step, calls, spawns, results)
+        if not calls:
+            return [Observation(ObservationKind.message, "", answer.text or "(no tool call)")]
+        return [self._capped(each) for each in results if each is not None]
+
+    def _capped(self, seen: Observation) -> Observation:
+        """Make an observation safe and bounded: the one place where that is done."""
+        return attrs.evolve(seen, target=clean(seen.target), text=bounded(clean(seen.text), ENTRY_CHARS))
+
+    async def _run_tool(self, step: int, place: int, call: ToolCall) -> Observation:
+        await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=place + 1, tool=clean(call.name)[:200])
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(spec.name for spec in self._specs)
+            return _failed(call.name, f"there is no tool {call.name!r}; the tools are: {known}")
+        try:
+            arguments = read_arguments(call, tool.spec)
+            return await tool.run(arguments, CallContext(self, step))
+        except (ToolFailed, ActRefused) as error:
+            return _failed(call.name, str(error))
+        except ActorsError:
+            raise
+        except Exception as error:
+            # A bug in a tool is its caller's bad luck, never the end of the run.
+            log.warning("%s: tool %s raised", self.agent.path, call.name, exc_info=True)
+            return _failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
+
+    # ── children ────────────────────────────────────────────────────────────
+
+    async def _run_spawns(
+        self, step: int, calls: Sequence[ToolCall], places: Sequence[int], results: list[Observation | None]
+    ) -> None:
+        children: dict[int, Agent] = {}
+        for place in places:
+            await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=place + 1, tool=SPAWN)
+            try:
+                children[place] = await self._spawn(step, place + 1, calls[place])
+            except (ToolFailed, ActRefused) as error:
+                results[place] = _failed(SPAWN, str(error))
+            except SpawnRefusal as refusal:
+                text = f"no sub-agent was started: {refusal}. Adapt: do this part yourself, or end."
+                results[place] = _failed(SPAWN, text)
+        if not children:
+            return
+        async with self.agent.waiting():
+            for child in children.values():
+                await child.wait_ended()
+        for place, child in children.items():
+            results[place] = Observation(ObservationKind.child, child.path, _report_of(child), changed=True)
+
+    async def _spawn(self, step: int, ordinal: int, call: ToolCall) -> Agent:
+        arguments = read_arguments(call, self._specs[-1])
+        ask = read_spawn(arguments, self.contract.agents)
+        name = "agent" if ask.definition is None else ask.definition.name
+        await CallContext(self, step).authorise(Act.spawn, name)
+        job = Job(
+            child_contract(self.contract, ask),
+            child_policy(self.job.policy, ask),
+            self.services,
+            ask.definition,
+            trusted_gate=False,
+        )
+        self._check_price(job)
+        child = await self.agent.spawn_agent(
+            work_on, (job,), job.limits(), place=(step, ordinal), about=job.about()
+        )
+        await self._record_spawn(step, ordinal, ask, call, child)
+        return child
+
+    def _check_price(self, job: Job) -> None:
+        """Refuse a model without a price while a cost ceiling stands, before anything is counted."""
+        unknown = self._needs_price and self.services.prices.get(job.priced_model) is None
+        if unknown and self.contract.on_unknown_price == OnUnknownPrice.refuse:
+            refusal = UnknownPrice(job.priced_model or "(the provider's own)")
+            self.agent.tree.ledger.state.count_refusal(refusal.cap)
+            raise refusal
+
+    async def _record_spawn(self, step: int, ordinal: int, ask: SpawnAsk, call: ToolCall, child: Agent) -> None:
+        run_id = self.agent.run_id
+        name = None if ask.definition is None else ask.definition.name
+        stored = None if ask.definition is None else json.dumps(ask.definition.to_dict())
+        detail = f"{child.path} {name or 'agent'}: {ask.goal}"
+        facts = {"step": step, "child": child.path, "agent": name, "goal": bounded(ask.goal, 500)}
+        await self.recorder.store.append(
+            AgentEvent(run_id, step, "spawn", detail, child.run_id),
+            self.recorder.event(self.agent.path, self.agent.depth, "spawned", facts),
+            Spawned(run_id, step, ordinal, child.run_id, ask.goal, stored, call.arguments),
+            AgentEvent(run_id, step, "spawn_args", call.arguments, child.run_id),
+        )
+
+    # ── the provider's endpoint ─────────────────────────────────────────────
+
+    async def _authorise_provider(self) -> Outcome | None:
+        """Ask the policy for the provider's host, once, before anything is sent.
+
+        A layer that allows it is merged in, so that deny-by-default still reaches
+        the model; an explicit deny still wins.
+        """
+        endpoint = getattr(self.services.provider, "endpoint", None)
+        if endpoint is None:
+            return None
+        opened = self.job.policy.merge(Policy.permissive().layer("provider").allow_net(endpoint))
+        try:
+            await CallContext(self, 0, opened).authorise(Act.net, endpoint)
+        except ActRefused as error:
+            return self._end(OutcomeKind.refused, message=str(error))
+        return None
+
+
+# The mark of a step after which the agent is stalled; compared by identity.
+STALLED = "stalled"
+
+
+class CallContext:
+    """What a tool may use during one call: the gatekeeper of policy and approver."""
+
+    def __init__(self, loop: Loop, step: int, policy: Policy | None = None) -> None:
+        self._loop = loop
+        self._step = step
+        self._policy = loop.job.policy if policy is None else policy
+
+    @property
+    def root(self) -> str:
+        """Give the workspace directory."""
+        contract = self._loop.contract
+        return str(contract.root or contract.file.parent)
+
+    @property
+    def exec_timeout(self) -> float:
+        """Give the seconds that one command may take."""
+        return self._loop.contract.exec_timeout
+
+    @property
+    def max_read_chars(self) -> int | None:
+        """Give the most characters of one read."""
+        return self._loop.contract.max_read_chars
+
+    def may_read(self, target: str) -> bool:
+        """Tell whether reading is allowed outright; ask counts as no."""
+        return self._policy.explain(Act.read, target).effect is Effect.allow
+
+    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
+        """Ask the policy, and the approver where it says ask; the agent holds no slot meanwhile.
+
+        Cancellation: nothing was decided.
+
+        Raises:
+            ActRefused: the row and the event are written.
+        """
+        decision = self._policy.explain(act, target)
+        if decision.effect is Effect.allow:
+            return
+        if decision.effect is Effect.deny:
+            await self._refuse(act, target, decision, "denied by policy", "policy")
+        approval = await self._decide(act, target, content, decision)
+        if not approval.approved:
+            await self._refuse(act, target, decision, approval.reason or "denied", "approver")
+        await self._note("decision", act, target, decision, "approved", "approver")
+
+    async def _decide(self, act: Act, target: str, content: str, decision: Decision) -> Any:
+        loop = self._loop
+        request = ApprovalRequest(
+            act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
+        )
+        await loop.recorder.emit(loop.agent, "approval_requested", step=self._step, act=act, target=clean(target))
+        async with loop.agent.waiting():
+            approval = await loop.services.approver.decide(request)
+        facts = {"step": self._step, "act": act, "approved": approval.approved}
+        await loop.recorder.emit(loop.agent, "approval_decided", **facts)
+        return approval
+
+    async def _refuse(self, act: Act, target: str, decision: Decision, reason: str, source: str) -> NoReturn:
+        await self._note("refusal", act, target, decision, "denied", source)
+        raise ActRefused(Refusal(act, clean(target), decision.rule, decision.layer, reason))
+
+    async def _note(self, kind: str, act: Act, target: str, decision: Decision, verdict: str, source: str) -> None:
+        agent, recorder = self._loop.agent, self._loop.recorder
+        target = bounded(clean(target), 2_000)
+        row = PolicyEvent(
+            agent.run_id, self._step, kind, act, target, decision.rule, decision.layer, verdict, source
+        )
+        rows: list[Any] = [row]
+        if kind == "refusal":
+            facts = {
+                "step": self._step,
+                "act": act,
+                "target": target,
+                "rule": decision.rule,
+                "layer": decision.layer,
+                "source": source,
+            }
+            rows.append(recorder.event(agent.path, agent.depth, "refused", facts))
+        await recorder.store.append(*rows)
+
+
+# ── pure parts ──────────────────────────────────────────────────────────────
+
+
+def estimate_of(provider: Provider, request: CompletionRequest) -> Estimate:
+    """Give the provider's own worst case of a request, or a careful guess: a token for three bytes."""
+    own = getattr(provider, "estimate", None)
+    if own is not None:
+        estimate: Estimate = own(request)
+        return estimate
+    size = len(request.system.encode()) + sum(len(repr(turn).encode()) for turn in request.turns)
+    size += sum(len(repr(spec).encode()) for spec in request.tools)
+    return Estimate(size // 3 + 8 * (len(request.turns) + 1), request.max_output_tokens)
+
+
+def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:
+    """Decode a model's argument text strictly.
+
+    Raises:
+        ToolFailed: it is no JSON object; says where, and what is wanted. Nothing runs on a guess.
+    """
+    wanted = json.dumps(spec.parameters)
+    try:
+        value = json.loads(call.arguments or "{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ToolFailed(f"the arguments of {call.name} are no JSON: {error}. Wanted: {wanted}") from None
+    if not isinstance(value, dict):
+        raise ToolFailed(f"the arguments of {call.name} must be a JSON object. Wanted: {wanted}")
+    cleaned: Mapping[str, Any] = clean_value(value)
+    return cleaned
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _clean_call(call: ToolCall) -> ToolCall:
+    return ToolCall(clean(call.name), clean(call.arguments))
+
+
+def _failed(target: str, text: str) -> Observation:
+    return Observation(ObservationKind.error, target, text)
+
+
+def _token_columns(usage: Usage | None) -> tuple[int | None, ...]:
+    if usage is None:
+        return (None,) * 7
+    return (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.total_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+        usage.server_tool_requests,
+    )
+
+
+def _report_of(child: Agent) -> str:
+    """Write the report of a child that has ended."""
+    exit: Exit | None = child.exit
+    outcome = child.outcome
+    assert exit is not None
+    kind = outcome.kind.value if outcome is not None else exit.reason.value
+    error = (outcome.message if outcome is not None else "") or (str(exit) if exit.cause is not None else "")
+    tokens = child.own_tokens + child.own_overrun
+    return report(child.path, child.about.goal, kind, child.steps, tokens, child.said, error or None)

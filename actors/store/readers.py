@@ -1,0 +1,261 @@
+"""What can be read of a store, from any process, while runs are live.
+
+Reads are sync: each is one short query on an index, in the order of
+microseconds to a few milliseconds for a large tree, and no await means that
+what a step reads cannot change within it. For a file they go over a connection
+of their own that can write nothing, and see what is committed; for a store in
+memory they see all that was left.
+
+A run id is an agent's, a tree id its root's. An unknown id gives nothing, not
+an error: only `Reads.resolve` tells people that they are wrong.
+"""
+
+import sqlite3
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from actors.agents.ports import RunSummary
+from actors.errors import ConfigError
+from actors.store.connections import open_reader as connect
+from actors.store.records import (
+    AgentEventRecord,
+    AgentRecord,
+    CheckpointRecord,
+    EventRecord,
+    GateRecord,
+    HaltRecord,
+    LedgerRecord,
+    ObservationRecord,
+    OutcomeRecord,
+    PolicyRecord,
+    ProviderCallRecord,
+    QueueRecord,
+    ReservationRecord,
+    RunRecord,
+    SpawnRecord,
+    StepRecord,
+    TurnRecord,
+)
+from actors.store.row_codec import NOW
+from actors.store.storage_errors import translated
+
+R = TypeVar("R")
+
+# How many matches an ambiguous prefix shows.
+SHOWN: Final = 8
+# SQLite takes a negative limit for none.
+ALL: Final = -1
+
+
+class Reads(ABC):
+    """All that can be read; whoever has a connection inherits it."""
+
+    @abstractmethod
+    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and give all its rows.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+
+    def _records(self, record: type[R], table: str, rest: str, *values: Any) -> list[R]:
+        rows = self.select(f"SELECT {_columns(record)} FROM {table} WHERE {rest}", values)
+        return [record(*row) for row in rows]
+
+    def _one(self, record: type[R], table: str, rest: str, *values: Any) -> R | None:
+        found = self._records(record, table, rest, *values)
+        return found[0] if found else None
+
+    # ── runs and trees ──────────────────────────────────────────────────────
+
+    def runs(self, limit: int | None = None) -> list[RunSummary]:
+        """List the trees, newest first, ``limit`` of them at most."""
+        rest = "parent_run_id IS NULL ORDER BY started_at DESC, rowid DESC LIMIT ?"
+        return self._records(RunSummary, "runs", rest, ALL if limit is None else limit)
+
+    def resolve(self, prefix: str) -> str:
+        """Give the id of the one tree that ``prefix`` means: the beginning of its id, or of one of its agents'.
+
+        Raises:
+            ConfigError: it means none, or several; these are named.
+        """
+        # What cannot be printed is in no id, and may be in no encoding either.
+        usable = prefix.isprintable() and prefix != ""
+        found = self._beginning(prefix) if usable else []
+        if not found:
+            raise ConfigError(("run", f"no run begins with {prefix!r}: `actors list` shows all"))
+        if len(found) > 1:
+            names = ", ".join(found[:SHOWN]) + (" and more" if len(found) > SHOWN else "")
+            raise ConfigError(("run", f"{prefix!r} begins several runs ({names}): give more of it"))
+        return found[0]
+
+    def _beginning(self, prefix: str) -> list[str]:
+        below = "parent_run_id IS NOT NULL AND " if "/" in prefix else "parent_run_id IS NULL AND "
+        sql = f"SELECT DISTINCT tree_id FROM runs WHERE {below} run_id >= ? AND run_id < ? ORDER BY tree_id LIMIT ?"
+        found = [row[0] for row in self.select(sql, (prefix, prefix + "\U0010ffff", SHOWN + 1))]
+        return [prefix] if prefix in found else found
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """Give all that is stored of one agent's run itself."""
+        return self._one(RunRecord, "runs", "run_id = ?", run_id)
+
+    def policy(self, run_id: str) -> str | None:
+        """Give the policy that a run was started with, as JSON."""
+        return self._value("SELECT policy FROM run_policies WHERE run_id = ?", run_id)
+
+    def agents(self, tree_id: str) -> list[AgentRecord]:
+        """List the agents of a tree: each parent before its children, these in the order of their calls."""
+        return sorted(self._records(AgentRecord, "runs", "tree_id = ?", tree_id), key=lambda agent: _place(agent.path))
+
+    def children(self, run_id: str) -> list[str]:
+        """List the run ids of an agent's children, in the order of their calls."""
+        rows = self.select("SELECT run_id, path FROM runs WHERE parent_run_id = ?", (run_id,))
+        return [child for child, _ in sorted(rows, key=lambda row: _place(row[1]))]
+
+    def outcome(self, run_id: str) -> OutcomeRecord | None:
+        """Give how a run really ended; None while it runs or is paused."""
+        return self._one(OutcomeRecord, "run_outcomes", "run_id = ?", run_id)
+
+    def terminal(self, run_id: str) -> str | None:
+        """Give a run's terminal in its wire form, as JSON text; None when there is none."""
+        return self._value("SELECT terminal FROM terminals WHERE run_id = ?", run_id)
+
+    def halt(self, tree_id: str) -> HaltRecord | None:
+        """Give the first halt of a tree."""
+        return self._one(HaltRecord, "halts", "tree_id = ?", tree_id)
+
+    def ledger(self, tree_id: str) -> LedgerRecord | None:
+        """Give the totals of a tree as they were last written."""
+        return self._one(LedgerRecord, "ledger", "tree_id = ?", tree_id)
+
+    def trace(self, tree_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
+        """List the events of a tree in the order of writing, those after ``after``, ``limit`` of them at most.
+
+        The ``id`` of the last one is the next ``after``: asking again and again
+        misses none and gives none twice, while the run is live.
+        """
+        rest = "tree_id = ? AND id > ? ORDER BY id LIMIT ?"
+        return self._records(EventRecord, "run_events", rest, tree_id, after, ALL if limit is None else limit)
+
+    # ── one agent ───────────────────────────────────────────────────────────
+
+    def provider_calls(self, run_id: str) -> list[ProviderCallRecord]:
+        """List every attempt at a provider, failed ones too."""
+        return self._records(ProviderCallRecord, "provider_calls", "run_id = ? ORDER BY id", run_id)
+
+    def reservations(self, run_id: str) -> list[ReservationRecord]:
+        """List what was held for each attempt, and how it was settled."""
+        return self._records(ReservationRecord, "reservations", "run_id = ? ORDER BY id", run_id)
+
+    def turns(self, run_id: str) -> list[TurnRecord]:
+        """List the assistant turns."""
+        return self._records(TurnRecord, "step_turns", "run_id = ? ORDER BY step", run_id)
+
+    def steps(self, run_id: str) -> list[StepRecord]:
+        """List the whole steps."""
+        return self._records(StepRecord, "steps", "run_id = ? ORDER BY step", run_id)
+
+    def checkpoints(self, run_id: str) -> list[CheckpointRecord]:
+        """List the marks between steps."""
+        return self._records(CheckpointRecord, "checkpoint_events", "run_id = ? ORDER BY id", run_id)
+
+    def observations(self, run_id: str) -> list[ObservationRecord]:
+        """List the observations, step by step and in call order."""
+        return self._records(
+            ObservationRecord, "ledger_observations", "run_id = ? ORDER BY step, ordinal, id", run_id
+        )
+
+    def events(self, run_id: str) -> list[PolicyRecord]:
+        """List the refusals and decisions of the policy."""
+        return self._records(PolicyRecord, "policy_events", "run_id = ? ORDER BY id", run_id)
+
+    def agent_events(self, run_id: str) -> list[AgentEventRecord]:
+        """List what was between this agent and others: spawns, refused spawns, draws."""
+        return self._records(AgentEventRecord, "agent_events", "run_id = ? ORDER BY id", run_id)
+
+    def spawns(self, run_id: str) -> list[SpawnRecord]:
+        """List the children that this agent's calls made."""
+        return self._records(SpawnRecord, "spawns", "parent_run_id = ? ORDER BY step, ordinal", run_id)
+
+    def queued(self, run_id: str) -> list[QueueRecord]:
+        """List the children of this agent that wait for their first slot."""
+        return self._records(QueueRecord, "agent_queue", "parent_run_id = ? ORDER BY step, ordinal", run_id)
+
+    def gate_attempts(self, run_id: str) -> list[GateRecord]:
+        """List the evaluations of this run's criterion."""
+        return self._records(GateRecord, "gate_attempts", "run_id = ? ORDER BY id", run_id)
+
+    # ── time ────────────────────────────────────────────────────────────────
+
+    def tree_started(self, tree_id: str) -> float | None:
+        """Give when the root of a tree started, in seconds since 1970 by the database's clock."""
+        stamp = self._value("SELECT started_at FROM runs WHERE run_id = ?", tree_id)
+        return None if stamp is None else _seconds(stamp)
+
+    def now(self) -> float:
+        """Give the time by the database's clock, in seconds since 1970."""
+        return _seconds(self.select(f"SELECT {NOW}")[0][0])
+
+    def _value(self, sql: str, key: str) -> str | None:
+        rows = self.select(sql, (key,))
+        return rows[0][0] if rows else None
+
+
+class StoreReader(Reads):
+    """A store's file, opened for reading. Make it with `open_reader`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self.path = path
+        self._connection = connection
+
+    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and give all its rows. Sees what is committed, from whatever process."""
+        with translated(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection. Closing again does nothing."""
+        self._connection.close()
+
+
+@contextmanager
+def open_reader(path: str | PathLike[str]) -> Iterator[StoreReader]:
+    """Open a store's file for reading. Works beside live runs, and never makes a file.
+
+    Raises:
+        ConfigError: there is no such file.
+        StoreError: it cannot be read, or is no store.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise ConfigError(("store", f"{file} does not exist: run something first, or name the file with --store"))
+    reader = StoreReader(connect(file), str(file))
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _columns(record: type) -> str:
+    return ", ".join(f'"{field.name}"' for field in attrs.fields(record))
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def _place(path: str) -> list[list[tuple[int, str]]]:
+    """Give what sorts paths like a book's contents: 2 before 10, a parent before its children, numbers before names."""
+    return [[_ordinal(number) for number in part.split(".")] for part in path.split("/")[1:]]
+
+
+def _ordinal(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdecimal() else (sys.maxsize, text)

@@ -1,0 +1,158 @@
+"""Globs mean what they say, take linear time, and are refused when they could match nothing."""
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from actors.agents.globs import (
+    MOST_CHARACTERS,
+    GlobSet,
+    glob_problem,
+    net_glob,
+    net_names,
+    path_glob,
+    path_glob_problem,
+    path_names,
+)
+
+GLOBS = st.text(alphabet="ab*?[.\n", min_size=1, max_size=8)
+TARGETS = st.text(alphabet="ab[.\n", max_size=10)
+
+
+def means(glob: str, target: str) -> bool:
+    """The model: a star is nothing, or one character and the star again."""
+    if not glob:
+        return not target
+    if glob[0] == "*":
+        return means(glob[1:], target) or (bool(target) and means(glob, target[1:]))
+    return bool(target) and glob[0] in ("?", target[0]) and means(glob[1:], target[1:])
+
+
+def matches(glob: str, target: str) -> bool:
+    return GlobSet((glob,)).first([target]) == 0
+
+
+@given(GLOBS, TARGETS)
+@example("a*a", "a")
+@example("*ab*b", "ab")
+@example("a**b?", "aabb")
+def test_a_glob_matches_what_the_simplest_reading_of_it_says(glob, target):
+    assert matches(glob, target) == means(glob, target)
+
+
+@given(st.lists(GLOBS, min_size=1, max_size=6), st.lists(TARGETS, min_size=1, max_size=2))
+def test_the_first_glob_that_matches_any_name_is_named(globs, names):
+    fitting = [place for place, glob in enumerate(globs) if any(means(glob, name) for name in names)]
+    assert GlobSet(tuple(globs)).first(names) == (fitting[0] if fitting else None)
+
+
+@pytest.mark.parametrize(
+    ("glob", "target", "expected"),
+    [
+        ("*", "", True),
+        ("src/*", "src/a/b.py", True),
+        ("src/?", "src//", True),
+        ("*.pem", "deep/down/a.pem", True),
+        ("*.pem", "a.pem.txt", False),
+        ("a[b]", "ab", False),
+        ("a[b]", "a[b]", True),
+        ("a.c", "abc", False),
+        ("(a|b)", "a", False),
+        ("x", "x\n", False),
+    ],
+)
+def test_only_star_and_question_mark_are_special(glob, target, expected):
+    assert matches(glob, target) is expected
+
+
+@pytest.mark.parametrize(
+    "glob",
+    [
+        "*a*a*a*b",
+        "*" + "a*" * 2_000 + "b",
+        "*" + "a" * 2_000 + "b*",
+        "*" + "?" * 2_000 + "b*",
+        "*" + "a?" * 1_000 + "b",
+    ],
+)
+def test_no_glob_takes_long_over_a_target_made_to_hurt_it(glob):
+    globs = GlobSet((glob,))
+    globs.first([""])
+    started = time.process_time()
+    assert globs.first(["a" * MOST_CHARACTERS]) is None
+    # Milliseconds in truth; trying every way would take longer than anybody waits.
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("glob", ["", "a\0b", "a\nb", "\x7f", "\x85", "a" * (MOST_CHARACTERS + 1), None, 3, b"a"])
+def test_a_malformed_glob_has_a_problem(glob):
+    assert glob_problem(glob)
+
+
+@pytest.mark.parametrize("glob", ["*", "[", "a b", "ü", "a" * MOST_CHARACTERS, "\\"])
+def test_a_sound_glob_has_none(glob):
+    assert glob_problem(glob) is None
+
+
+@pytest.mark.parametrize("glob", ["./a", "../a", "a/../b", "a/./b", "a//b", "secrets/", "a/.", ".."])
+def test_a_path_glob_that_no_resolved_path_can_match_has_a_problem(glob):
+    assert "can match nothing" in (path_glob_problem(glob) or "")
+
+
+@pytest.mark.parametrize("glob", [".", "/", "/etc/*", "a/b", "*/..x", ".env", "a/*", "..."])
+def test_a_path_glob_that_a_resolved_path_can_match_has_none(glob):
+    assert path_glob_problem(glob) is None
+
+
+def test_a_path_answers_to_the_whole_of_it_and_to_its_last_part():
+    assert path_names("a/b/.env", windows=False) == ("a/b/.env", ".env")
+    assert path_names(".env", windows=False) == (".env",)
+    assert path_names("/", windows=False) == ("/",)
+
+
+def test_on_unix_a_backslash_is_a_letter_of_a_name():
+    assert path_names("a\\.env", windows=False) == ("a\\.env",)
+    assert path_glob("a\\b", windows=False) == "a\\b"
+
+
+@pytest.mark.parametrize("target", ["C:\\W\\.env", "\\\\?\\C:\\w\\.ENV", "c:/w/.env"])
+@pytest.mark.parametrize("glob", ["C:\\w\\*", "\\\\?\\C:\\w\\.env", "c:/W/.env", ".env"])
+def test_on_windows_every_spelling_of_a_file_is_one_file(glob, target):
+    globs = GlobSet((path_glob(glob, windows=True),))
+    assert globs.first(path_names(target, windows=True)) == 0
+
+
+def test_a_share_of_windows_keeps_its_two_slashes():
+    assert path_glob("\\\\?\\UNC\\host\\share", windows=True) == path_glob("\\\\host\\share", windows=True)
+
+
+@pytest.mark.parametrize(
+    ("glob", "target", "expected"),
+    [
+        ("example.com", "example.com:443", True),
+        ("example.com:443", "example.com:443", True),
+        ("example.com:80", "example.com:443", False),
+        ("Example.COM", "EXAMPLE.com:443", True),
+        ("example.com.", "example.com:443", True),
+        ("example.com", "example.com.:443", True),
+        ("*.example.com", "a.example.com:443", True),
+        ("*.example.com", "example.com:443", False),
+        ("*:443", "example.com:443", True),
+        ("example.com:*", "example.com:443", True),
+        ("example.com", "example.com", True),
+        ("com:443", "a/com:443", False),
+        ("::1", "[::1]:443", True),
+        ("[::1]", "[::1]:443", True),
+        ("[::1]:443", "[0:0:0:0:0:0:0:1]:443", True),
+        ("0:0::1", "[::1]:80", True),
+        ("[::1]:443", "[::1]:80", False),
+        ("fe80:*", "[FE80::2]:80", True),
+        ("[fe80:*]:80", "[fe80::2]:80", True),
+        ("::2", "[::1]:2", False),
+        ("*", "[::1]:80", True),
+    ],
+)
+def test_a_net_glob_names_a_host_or_a_host_and_port(glob, target, expected):
+    assert (GlobSet((net_glob(glob),)).first(net_names(target)) == 0) is expected
