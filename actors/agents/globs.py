@@ -52,6 +52,13 @@ def path_glob_problem(glob: str) -> str | None:
     return None
 
 
+def net_glob_problem(glob: str) -> str | None:
+    """Say why a sound glob could never match ``host:port``, None when it could."""
+    if any(letter in "/@\\" or letter.isspace() for letter in glob):
+        return "can match nothing, since a net target is host:port; write the host, or host:port, alone"
+    return None
+
+
 def translate(glob: str) -> str:
     """Translate a glob to a regular expression to be used with ``match`` and ``DOTALL``.
 

@@ -6,7 +6,9 @@ What would be got wrong:
   ask, else any allow, else the default for the act. The order only says which
   rule is named.
 - A child's policy comes from `Policy.contain` and from nothing else: its allows
-  are dropped, so no child can be given what its parent has not.
+  are dropped, so no child can be given what its parent has not. Its asks are
+  marked as narrowing: an ask of the operator opens what is denied by default, an
+  ask of a child must not.
 - A malformed rule is refused when it is made. One that was kept and matched
   nothing would be a deny that fails open.
 - Only paths are also matched by their last part. ``deny_exec("rm")`` says nothing
@@ -26,6 +28,7 @@ from actors.agents.globs import (
     GlobSet,
     glob_problem,
     net_glob,
+    net_glob_problem,
     net_names,
     path_glob,
     path_glob_problem,
@@ -76,19 +79,28 @@ def _only_itself(target: str) -> tuple[str, ...]:
     return (target,)
 
 
+def _path_problem(glob: str) -> str | None:
+    return path_glob_problem(path_glob(glob))
+
+
+def _no_problem(glob: str) -> str | None:
+    return None
+
+
 @attrs.frozen
 class _Spelling:
-    """How the globs and the targets of an act are brought to one spelling."""
+    """How the globs and the targets of an act are brought to one spelling, and which globs could match no target."""
 
     glob: Callable[[str], str] = _as_written
     names: Callable[[str], tuple[str, ...]] = _only_itself
+    problem: Callable[[str], str | None] = _no_problem
 
 
-_PATHS: Final = _Spelling(path_glob, path_names)
+_PATHS: Final = _Spelling(path_glob, path_names, _path_problem)
 _SPELLINGS: Final[dict[Act, _Spelling]] = {
     Act.read: _PATHS,
     Act.write: _PATHS,
-    Act.net: _Spelling(net_glob, net_names),
+    Act.net: _Spelling(net_glob, net_names, net_glob_problem),
     # Never normalised: a program is what the operator wrote, an agent is its name.
     Act.exec: _Spelling(),
     Act.spawn: _Spelling(),
@@ -96,10 +108,7 @@ _SPELLINGS: Final[dict[Act, _Spelling]] = {
 
 
 def _rule_problem(act: Act, glob: object) -> str | None:
-    problem = glob_problem(glob)
-    if problem is None and act in (Act.read, Act.write):
-        return path_glob_problem(path_glob(str(glob)))
-    return problem
+    return glob_problem(glob) or _SPELLINGS[act].problem(str(glob))
 
 
 def _shown(text: object) -> str:
@@ -132,15 +141,19 @@ _Table = dict[tuple[Act, Effect], tuple[GlobSet, tuple[str, ...]]]
 class Layer:
     """Rules under one name, which refusals carry. The same name may stand in several layers.
 
+    A layer that ``narrows`` came from a child: it holds no allow, and its asks
+    tighten what another rule or the default gives and never open what it denies.
+
     Raises:
-        ValueError: the name is unusable, or the layer is too large.
+        ValueError: the name is unusable, the layer is too large, or it narrows and allows.
     """
 
     name: str
     rules: tuple[Rule, ...] = ()
+    narrows: bool = False
 
     def __attrs_post_init__(self) -> None:
-        problem = _layer_problem(self.name, self.rules)
+        problem = _layer_problem(self.name, self.rules, self.narrows)
         if problem:
             raise ValueError(f"layer {_shown(self.name)} {problem}")
 
@@ -154,6 +167,11 @@ class Layer:
             key: (GlobSet(tuple(map(_SPELLINGS[key[0]].glob, globs))), tuple(globs)) for key, globs in written.items()
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give the plain form; ``narrows`` stands in it only where it is true."""
+        rules = [{"act": rule.act.value, "effect": rule.effect.value, "glob": rule.glob} for rule in self.rules]
+        return {"name": self.name, "rules": rules, **({"narrows": True} if self.narrows else {})}
+
     def first(self, act: Act, effect: Effect, names: tuple[str, ...]) -> str | None:
         """Give the glob of the first rule of this effect that fits, as it was written."""
         entry = self._table.get((act, effect))
@@ -164,10 +182,12 @@ class Layer:
         return None if place is None else written[place]
 
 
-def _layer_problem(name: object, rules: Iterable[Rule]) -> str | None:
+def _layer_problem(name: object, rules: Iterable[Rule], narrows: bool) -> str | None:
     problem = _name_problem(name)
     if problem:
         return problem
+    if narrows and any(rule.effect is Effect.allow for rule in rules):
+        return "narrows, so it can hold no allow; remove the allow, or narrows"
     sizes = [len(rule.glob) for rule in rules]
     if len(sizes) > MOST_RULES:
         return f"has {len(sizes)} rules; keep at most {MOST_RULES}, or use a second layer"
@@ -252,12 +272,27 @@ class Policy:
         if len(target) > MOST_CHARACTERS:
             return Decision(Effect.deny, TOO_LONG, LIMITS_LAYER)
         names = _SPELLINGS[act].names(target)
+        default = self.defaults.of(act)
         for effect in _FROM_STRICT:
-            for layer in self.layers:
-                rule = layer.first(act, effect, names)
-                if rule is not None:
-                    return Decision(effect, rule, layer.name)
-        return Decision(self.defaults.of(act))
+            decision = self._first(act, effect, names)
+            if decision is None:
+                continue
+            if effect is Effect.ask and default is Effect.deny and not self._is_opened(act, names):
+                break
+            return decision
+        return Decision(default)
+
+    def _first(self, act: Act, effect: Effect, names: tuple[str, ...]) -> Decision | None:
+        for layer in self.layers:
+            rule = layer.first(act, effect, names)
+            if rule is not None:
+                return Decision(effect, rule, layer.name)
+        return None
+
+    def _is_opened(self, act: Act, names: tuple[str, ...]) -> bool:
+        """Tell whether a rule of somebody who may widen lets through what the default denies."""
+        opening = (Effect.ask, Effect.allow)
+        return any(layer.first(act, effect, names) for layer in self.layers if not layer.narrows for effect in opening)
 
     # One function under two names: what is checked is what is explained.
     check = explain
@@ -271,8 +306,9 @@ class Policy:
     def contain(self, child: "Policy") -> "Policy":
         """Give what a child gets that asks for ``child``: its denies and asks on top of this, never an allow.
 
-        A default of the child binds where no rule of this policy decides: the
-        parent's own allows still hold for it.
+        For every act and target the result is at least as strict as this policy,
+        and as every deny and ask of the child's. A default of the child binds where
+        no rule of this policy fits: the parent's own allows still hold for it.
         """
         added = [kept for layer in child.layers if (kept := self._narrowing(layer)) is not None]
         defaults = self.defaults.stricter(child.defaults)
@@ -285,7 +321,7 @@ class Policy:
         kept = tuple(rule for rule in layer.rules if rule.effect is not Effect.allow and rule not in self._known)
         if not kept:
             return None
-        return layer if len(kept) == len(layer.rules) else Layer(layer.name, kept)
+        return Layer(layer.name, kept, narrows=True)
 
     @cached_property
     def _known(self) -> frozenset[Rule]:
@@ -386,15 +422,7 @@ class Policy:
         """Give the plain form of files and JSON, with every default written out."""
         return {
             "defaults": {act.value: self.defaults.of(act).value for act in Act},
-            "layers": [
-                {
-                    "name": layer.name,
-                    "rules": [
-                        {"act": rule.act.value, "effect": rule.effect.value, "glob": rule.glob} for rule in layer.rules
-                    ],
-                }
-                for layer in self.layers
-            ],
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
     def to_json(self) -> str:
@@ -505,7 +533,7 @@ def _word(value: object, words: type[_Word], at: str, problems: _Problems) -> _W
 
 
 def _read_layer(plain: object, at: str, problems: _Problems) -> Layer | None:
-    table = _table(plain, at, ("name", "rules"), problems)
+    table = _table(plain, at, ("name", "rules", "narrows"), problems)
     if not isinstance(plain, Mapping):
         return None
     name = table.get("name")
@@ -518,10 +546,13 @@ def _read_layer(plain: object, at: str, problems: _Problems) -> Layer | None:
         _read_rule(item, name, f"{at}.rules[{place}]", problems)
         for place, item in enumerate(_list(table.get("rules", []), f"{at}.rules", problems))
     ]
+    narrows = table.get("narrows", False)
+    if type(narrows) is not bool:
+        problems.append((f"{at}.narrows", f"must be true or false, not {_shown(narrows)}"))
     if problem:
         return None
     try:
-        return Layer(str(name), tuple(rule for rule in rules if rule is not None))
+        return Layer(str(name), tuple(rule for rule in rules if rule is not None), narrows is True)
     except ValueError as error:
         problems.append((f"{at}.rules", str(error)))
         return None

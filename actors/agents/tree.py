@@ -204,8 +204,8 @@ class Tree:
 
     def snapshot(self) -> TreeSnapshot:
         """Show the tree as it is at this moment. Cost grows with the live agents."""
-        live = [] if self.root is None or self.root.exit is not None else list(self.root.subtree())
-        views = tuple(_view(agent) for agent in reversed(live) if isinstance(agent, Agent))
+        live = [] if self.root is None or self.root.exit is not None else self.root.from_the_top()
+        views = tuple(_view(agent) for agent in live if isinstance(agent, Agent))
         left = None if self._deadline is None else max(self._deadline - trio.current_time(), 0.0)
         return TreeSnapshot(
             self.run_id,

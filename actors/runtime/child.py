@@ -240,6 +240,15 @@ class Child:
                 stack.extend(node.children)
         return reversed(order)
 
+    def from_the_top(self) -> Iterator[Child]:
+        """Walk this one and all that live below it, a parent before its children, in the order of starting."""
+        stack: list[Child] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            if node.children:
+                stack.extend(reversed(node.children))
+
     def order_stop(self, why: object) -> list[Child]:
         """Tell the whole subtree to stop, leaf first, in this very step; return who was asked.
 

@@ -20,6 +20,7 @@ DEFAULT_PATH: Final = Path(".actors") / "runs.db"
 BUSY_MILLISECONDS: Final = 5_000
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE: Final = 0.02
+MAGIC: Final = b"SQLite format 3\0"
 SYNCHRONOUS: Final = ("NORMAL", "FULL")
 
 T = TypeVar("T")
@@ -91,8 +92,11 @@ def _look_at(path: Path, mode: str) -> None:
         if not path.parent.is_dir():
             raise _unusable(path, f"cannot be opened: the directory {path.parent} does not exist")
         if path.exists():
-            with path.open("rb"):
-                pass
+            with path.open("rb") as file:
+                header = file.read(len(MAGIC))
+            # SQLite takes a file of a few bytes for an empty one, and would write over it.
+            if header not in (b"", MAGIC):
+                raise StoreError(StoreErrorKind.corrupt, str(path), "is not a database")
     except OSError as error:
         raise _unusable(path, f"cannot be opened: {error.strerror or error}") from error
 

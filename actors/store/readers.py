@@ -169,9 +169,7 @@ class Reads(ABC):
 
     def observations(self, run_id: str) -> list[ObservationRecord]:
         """List the observations, step by step and in call order."""
-        return self._records(
-            ObservationRecord, "ledger_observations", "run_id = ? ORDER BY step, ordinal, id", run_id
-        )
+        return self._records(ObservationRecord, "ledger_observations", "run_id = ? ORDER BY step, ordinal, id", run_id)
 
     def events(self, run_id: str) -> list[PolicyRecord]:
         """List the refusals and decisions of the policy."""

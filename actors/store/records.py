@@ -148,7 +148,6 @@ class TurnRecord:
     text: str | None
     calls: str
     finish_reason: str | None
-    prompt_digest: str | None
     at: str
 
 

@@ -165,9 +165,7 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     AgentEvent: (_insert("agent_events", _names(AgentEvent), values=_agent_event),),
     Spawned: (_insert("spawns", _names(Spawned)),),
     # A replayed step queues its child again: the wait that stands is the same one.
-    QueueEntered: (
-        _insert("agent_queue", _names(QueueEntered), verb="INSERT OR IGNORE", fixed={"queued_at": NOW}),
-    ),
+    QueueEntered: (_insert("agent_queue", _names(QueueEntered), verb="INSERT OR IGNORE", fixed={"queued_at": NOW}),),
     QueueLeft: (
         Write(
             "agent_queue",

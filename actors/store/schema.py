@@ -155,7 +155,7 @@ TABLES: Final = (
     ),
     Table(
         "step_turns",
-        {**_STEP, "text": str, "calls": str, "finish_reason": str, "prompt_digest": str, "at": str},
+        {**_STEP, "text": str, "calls": str, "finish_reason": str, "at": str},
         key=("run_id", "step"),
         required=("calls",),
     ),

@@ -1,0 +1,183 @@
+"""Where the parts meet: a contract, a provider, a store, tools, a boundary, and a tree that runs.
+
+`run` and `run_with` run one agent; `run_tree` runs a tree, and only it offers
+`spawn_agent`. Everything is checked before the first call is made: a refused
+run has cost nothing and written nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from actors.agents.agent import Agent
+from actors.agents.approvals import ApproveAll
+from actors.agents.contract import TaskContract, unsupported_fields
+from actors.agents.loop import Job, Services, work_on
+from actors.agents.outcomes import Outcome
+from actors.agents.policy import Policy
+from actors.agents.ports import Approver, Observer, Provider, RunStore, Tool
+from actors.agents.terminals import Terminal
+from actors.agents.tree import Leaks, Tree
+from actors.agents.tree import open_tree as _open_tree
+from actors.containment.amounts import UNLIMITED
+from actors.containment.limits import Containment
+from actors.containment.prices import OnUnknownPrice, PriceTable
+from actors.errors import ConfigError
+from actors.halts import Halt
+from actors.store.store import Store
+from actors.tools.single_file import SingleFile
+from actors.tools.toolbox import builtin_tools
+from actors.tools.verifying import evaluate
+
+# One agent alone: nothing bounds it but its contract.
+ALONE: Final = Containment(1, 1, 0, UNLIMITED)
+
+
+@attrs.frozen
+class RunResult:
+    """How a run ended. ``terminal`` is None while the run can be resumed."""
+
+    run_id: str
+    outcome: Outcome
+    terminal: Terminal | None
+    halt: Halt | None
+    leaks: Leaks
+    said: str | None
+
+
+def open_tree(
+    limits: Containment,
+    *,
+    store: RunStore | None = None,
+    observer: Observer | None = None,
+    cleanup_allowance: float = 5.0,
+) -> Tree:
+    """Open a tree of plain functions under ``limits``. Use it as ``async with open_tree(limits) as tree``.
+
+    ``store`` is a `Store`; without one the tree is recorded in memory.
+    ``cleanup_allowance`` is in seconds: how long everything together may take to
+    close its accounts once it is halted.
+    """
+    return _open_tree(
+        limits,
+        store=Store.memory() if store is None else store,
+        observer=observer,
+        cleanup_allowance=cleanup_allowance,
+    )
+
+
+async def run(contract: TaskContract, provider: Provider, store: Store | None = None, **options: Any) -> RunResult:
+    """Run one agent on a contract, with everything allowed. Takes the options of `run_with`.
+
+    Cancellation: the agent is halted as an interrupt; with a store on disk the run can be resumed.
+
+    Raises:
+        ConfigError: the contract cannot be run; nothing was started.
+    """
+    return await run_with(contract, provider, store, Policy.permissive(), ApproveAll(), **options)
+
+
+async def run_with(
+    contract: TaskContract,
+    provider: Provider,
+    store: Store | None,
+    policy: Policy,
+    approver: Approver,
+    **options: Any,
+) -> RunResult:
+    """Run one agent on a contract under a policy. Takes the options of `run_tree`.
+
+    Cancellation: as `run`.
+
+    Raises:
+        ConfigError: the contract cannot be run so; nothing was started.
+    """
+    if contract.is_single_file and not policy.is_permissive:
+        raise ConfigError(("policy", "a single-file contract enforces no policy; give it a root, or drop the policy"))
+    return await _run(contract, provider, store, policy, approver, ALONE, in_tree=False, **options)
+
+
+async def run_tree(
+    contract: TaskContract,
+    provider: Provider,
+    store: Store | None,
+    policy: Policy,
+    approver: Approver,
+    containment: Containment,
+    **options: Any,
+) -> RunResult:
+    """Run a tree of agents on a contract, under a containment boundary.
+
+    Options: ``observer`` (`Observer`), ``prices`` (`PriceTable`),
+    ``cleanup_allowance`` (seconds), ``tools`` (instead of the built-in ones) and
+    ``on_open``, which is called with the `Tree` before the root starts.
+
+    Cancellation: the tree is halted as an interrupt, leaf first; with a store on disk it can be resumed.
+
+    Raises:
+        ConfigError: the contract cannot be run so; nothing was started.
+    """
+    if contract.is_single_file:
+        raise ConfigError(("contract.root", "a tree works in a workspace; give the contract a root"))
+    return await _run(contract, provider, store, policy, approver, containment, in_tree=True, **options)
+
+
+async def _run(
+    contract: TaskContract,
+    provider: Provider,
+    store: Store | None,
+    policy: Policy,
+    approver: Approver,
+    containment: Containment,
+    *,
+    in_tree: bool,
+    observer: Observer | None = None,
+    prices: PriceTable | None = None,
+    cleanup_allowance: float = 5.0,
+    tools: tuple[Tool, ...] | None = None,
+    on_open: Callable[[Tree], None] | None = None,
+) -> RunResult:
+    table = PriceTable() if prices is None else prices
+    check_run(contract, provider, containment, table)
+    if tools is None:
+        tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
+    services = Services(provider, approver, tools, evaluate, table)
+    job = Job(contract, policy, services, in_tree=in_tree)
+    tree = Tree(containment, Store.memory() if store is None else store, observer, cleanup_allowance)
+    async with tree:
+        if on_open is not None:
+            on_open(tree)
+        root = await tree.run_root(work_on, (job,), job.limits(), job.about())
+    return _result(tree, root)
+
+
+def _result(tree: Tree, root: Agent) -> RunResult:
+    assert root.outcome is not None, "the recorder names every outcome"
+    terminal = None if root.terminal is None else root.terminal.get()
+    return RunResult(tree.run_id, root.outcome, terminal, tree.ledger.halted, tree.leaks(), root.said)
+
+
+def check_run(
+    contract: TaskContract, provider: Provider, containment: Containment, prices: PriceTable
+) -> None:
+    """Refuse what cannot be run, before anything starts.
+
+    Raises:
+        ConfigError: every problem, with the path of its key.
+    """
+    problems = list(unsupported_fields(contract))
+    if contract.root is not None and not Path(contract.root).is_dir():
+        problems.append(("contract.root", f"{contract.root} is not a directory"))
+    if containment.max_total_cost is not None and contract.on_unknown_price == OnUnknownPrice.refuse:
+        model = getattr(provider, "default_model", None)
+        if not len(prices):
+            problems.append(("prices", "a cost ceiling needs prices: add [prices] for every model"))
+        elif prices.get(model) is None:
+            named = model or "the provider's own model"
+            problems.append((f'prices."{named}"', "is missing, and a cost ceiling is set"))
+    if problems:
+        raise ConfigError(*problems)

@@ -1,0 +1,287 @@
+from typing import Any, get_args
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.agents.rows import (
+    AgentEvent,
+    AnswerGiven,
+    AttemptMade,
+    EventSeen,
+    GateTried,
+    LedgerTotals,
+    Observed,
+    PolicyEvent,
+    QueueEntered,
+    QueueLeft,
+    Reserved,
+    Row,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    Settled,
+    Spawned,
+    StepDone,
+    TreeHalted,
+)
+from actors.containment.amounts import LARGEST, UNLIMITED
+from actors.store.row_codec import WRITES
+from actors.store.schema import TABLES
+from actors.store.store import MemoryStore, Store
+
+RUN = "tree1"
+
+STARTED = RunStarted(
+    RUN, RUN, "root", 0, None, "the goal", "f.txt", "scripted", "small", '{"goal":1}', '{"max":2}', '{"allow":3}', "/w"
+)
+FINISHED = RunFinished(
+    RUN, "completed", "success", '{"kind":"success"}', '{"kind":"done"}', True, 3, 10, 20, 5, 30, 40, 6, False, 700,
+    "said", None,
+)  # fmt: skip
+
+# One row of every class with every field filled, and the table that holds it word for word.
+SAMPLES: dict[type, tuple[Row, str]] = {
+    RunStarted: (STARTED, "runs"),
+    RunStatus: (RunStatus(RUN, "draining"), "runs"),
+    RunFinished: (FINISHED, "runs"),
+    AttemptMade: (
+        AttemptMade(RUN, 1, 2, "p", "asked", "served", 1, 2, 3, 4, 5, 6, 7, 80, 9, "stop", "timeout", "why"),
+        "provider_calls",
+    ),
+    Reserved: (Reserved(RUN, 1, 2, 7, 500, 60), "reservations"),
+    Settled: (Settled(RUN, 7, 300, 40, 5, 6, False), "reservations"),
+    AnswerGiven: (AnswerGiven(RUN, 1, "text", '[["write_file","{}"]]', "stop"), "step_turns"),
+    StepDone: (StepDone(RUN, 1, "go on", "wrote it", "write_file:{}", 30, 900), "steps"),
+    Observed: (Observed(RUN, 1, 2, "write", "a.txt", "written"), "ledger_observations"),
+    PolicyEvent: (PolicyEvent(RUN, 1, "refusal", "write", "x", "*", "child", "deny", "rule"), "policy_events"),
+    AgentEvent: (AgentEvent(RUN, 1, "spawn", "searcher: look", RUN + "/1.1", 5, 6), "agent_events"),
+    Spawned: (Spawned(RUN, 1, 2, RUN + "/1.2", "look", "searcher", "{}"), "spawns"),
+    QueueEntered: (QueueEntered(RUN, 1, 2, "look", 1), "agent_queue"),
+    QueueLeft: (QueueLeft(RUN, 1, 2), "agent_queue"),
+    GateTried: (GateTried(RUN, 3, "command", "failed", "exit 1"), "gate_attempts"),
+    TreeHalted: (TreeHalted(RUN, "tokens", "root/1", "root", "too much", 100.0, 90.0, 20.0), "halts"),
+    LedgerTotals: (LedgerTotals(RUN, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, '{"depth":1}'), "ledger"),
+    EventSeen: (EventSeen(RUN, RUN + "/1", '{"kind":"started"}'), "run_events"),
+}
+NOT_WORD_FOR_WORD = {RunStatus, RunFinished, Settled, QueueLeft}
+WORD_FOR_WORD = [kind for kind in SAMPLES if kind not in NOT_WORD_FOR_WORD]
+
+
+def named(store: Store, table: str) -> list[dict[str, Any]]:
+    names = [row[1] for row in store.select(f"PRAGMA table_info({table})")]
+    return [dict(zip(names, row, strict=True)) for row in store.select(f"SELECT * FROM {table}")]
+
+
+def only(store: Store, table: str) -> dict[str, Any]:
+    (row,) = named(store, table)
+    return row
+
+
+def holding(*rows: Row) -> MemoryStore:
+    store = Store.memory()
+    store.append_nowait(*rows)
+    return store
+
+
+def test_every_class_of_row_has_a_sample_and_a_place_in_the_store():
+    assert set(get_args(Row)) == set(SAMPLES) == set(WRITES)
+
+
+@pytest.mark.parametrize("kind", WORD_FOR_WORD, ids=lambda kind: kind.__name__)
+def test_every_field_of_a_row_comes_back_from_its_column(kind: type):
+    row, table = SAMPLES[kind]
+    stored = only(holding(row), table)
+    told = attrs.asdict(row)  # type: ignore[arg-type]
+    if kind is RunStarted:
+        assert holding(row).policy(RUN) == told.pop("policy")
+    assert {name: stored[name] for name in told} == told
+
+
+@pytest.mark.parametrize("kind", WORD_FOR_WORD, ids=lambda kind: kind.__name__)
+def test_a_row_without_its_optional_fields_comes_back_with_nulls(kind: type):
+    row, table = SAMPLES[kind]
+    optional = {field.name: None for field in attrs.fields(kind) if isinstance(None, get_args(field.type) or (str,))}
+    sparse = attrs.evolve(row, **optional)  # type: ignore[type-var]
+    stored = only(holding(sparse), table)
+    assert {name: stored[name] for name in optional if name in stored} == {n: None for n in optional if n in stored}
+
+
+def test_an_end_fills_the_run_its_summary_and_its_terminal():
+    store = holding(STARTED, FINISHED)
+    run = store.run(RUN)
+    assert run is not None
+    told = attrs.asdict(FINISHED)
+    assert store.terminal(RUN) == told.pop("terminal")
+    assert {name: getattr(run, name) for name in told} == told
+    summary = store.outcome(RUN)
+    assert summary is not None
+    assert (summary.outcome, summary.success, summary.steps, summary.tokens) == ("success", True, 3, 30)
+    assert summary.duration_ms == 700
+    assert run.finished_at == summary.finished_at
+
+
+def test_a_pause_leaves_no_summary_no_terminal_and_no_end():
+    paused = attrs.evolve(FINISHED, status="paused", outcome="interrupted", terminal=None, success=False)
+    store = holding(STARTED, paused)
+    run = store.run(RUN)
+    assert run is not None
+    assert (run.status, run.outcome, run.finished_at, run.spent_tokens) == ("paused", "interrupted", None, 30)
+    assert store.outcome(RUN) is None
+    assert store.terminal(RUN) is None
+    store.append_nowait(RunStatus(RUN, "running"), FINISHED)
+    assert store.terminal(RUN) == '{"kind":"done"}'
+    assert store.agents(RUN)[0].status == "completed"
+
+
+def test_a_status_replaces_the_one_before():
+    store = holding(STARTED, RunStatus(RUN, "draining"))
+    assert store.agents(RUN)[0].status == "draining"
+
+
+@pytest.mark.parametrize(("estimated", "state"), [(False, "settled"), (True, "estimated")])
+def test_a_settlement_closes_its_reservation_once(estimated: bool, state: str):
+    settled = Settled(RUN, 7, 300, 40, 5, 6, estimated)
+    store = holding(Reserved(RUN, 1, 2, 7, 500, 60), Reserved(RUN, 1, 3, 8, 500, 60), settled)
+    store.append_nowait(Settled(RUN, 7, 1, 1, 1, 1, estimated))
+    first, second = store.reservations(RUN)
+    assert (first.state, first.tokens, first.used_tokens, first.used_microdollars) == (state, 500, 300, 40)
+    assert (first.overrun_tokens, first.overrun_microdollars, second.state) == (5, 6, "open")
+    assert first.settled_at is not None
+    assert second.used_tokens is None
+
+
+def test_leaving_the_queue_takes_the_row_away_and_entering_twice_keeps_one():
+    store = holding(QueueEntered(RUN, 1, 2, "look", 1), QueueEntered(RUN, 1, 2, "look", 1))
+    assert [(waiting.step, waiting.ordinal, waiting.goal) for waiting in store.queued(RUN)] == [(1, 2, "look")]
+    store.append_nowait(QueueLeft(RUN, 1, 2))
+    assert store.queued(RUN) == []
+    assert holding(QueueEntered(RUN, 1, 2, "look", 1), QueueLeft(RUN, 1, 2)).queued(RUN) == []
+
+
+def test_the_first_halt_of_a_tree_stands():
+    store = holding(
+        TreeHalted(RUN, "tokens", "root", "root", "", 1_500, 1_500, 20),
+        TreeHalted(RUN, "cancel", "operator", "root", "late", None, None, None),
+    )
+    halt = store.halt(RUN)
+    assert halt is not None
+    assert (halt.kind, halt.limit, halt.used, halt.requested) == ("tokens", 1_500, 1_500, 20)
+    assert str(halt.limit) == "1500"
+
+
+def test_the_totals_of_a_tree_are_replaced():
+    totals = SAMPLES[LedgerTotals][0]
+    store = holding(totals, attrs.evolve(totals, spent_tokens=99))  # type: ignore[type-var]
+    ledger = store.ledger(RUN)
+    assert ledger is not None
+    assert ledger.spent_tokens == 99
+
+
+def test_the_last_answer_of_a_step_wins_and_null_is_not_empty():
+    store = holding(AnswerGiven(RUN, 1, "old", "[]", None), AnswerGiven(RUN, 1, None, "[]", "stop"))
+    store.append_nowait(AnswerGiven(RUN, 2, "", "[]", "stop"))
+    assert [(turn.step, turn.text, turn.finish_reason) for turn in store.turns(RUN)] == [
+        (1, None, "stop"),
+        (2, "", "stop"),
+    ]
+
+
+def test_what_is_left_of_no_ceiling_is_stored_as_the_largest_number():
+    store = holding(
+        AgentEvent(RUN, 0, "budget_draw", "ok", None, 5, UNLIMITED),
+        StepDone(RUN, 1, "go on", "", "", 5, UNLIMITED),
+        TreeHalted(RUN, "tokens", "root", "root", "", UNLIMITED, 5, 5),
+    )
+    assert [event.remaining for event in store.agent_events(RUN)] == [LARGEST]
+    assert [step.remaining_tokens for step in store.steps(RUN)] == [LARGEST]
+    assert store.lost == 0
+
+
+def test_text_that_has_no_encoding_is_mended_and_loses_no_other_row():
+    store = holding(EventSeen(RUN, RUN, "before"))
+    store.append_nowait(Observed(RUN, 1, 1, "tool", "t", "a\ud800b\ud83d\ude00"), EventSeen(RUN, RUN, "after"))
+    assert [seen.text for seen in store.observations(RUN)] == ["a\ufffdb\U0001f600"]
+    assert [event.event for event in store.trace(RUN)] == ["before", "after"]
+    assert store.lost == 0
+
+
+def test_text_with_a_nul_comes_back_whole():
+    assert holding(Observed(RUN, 1, 1, "tool", "t", "a\0b")).observations(RUN)[0].text == "a\0b"
+
+
+def test_every_column_of_a_table_is_fed_or_stamped_or_left_for_later():
+    fed = {table.name: set(table.columns) for table in TABLES}
+    later = {"id", "turn_kind"}
+    for writes in WRITES.values():
+        for write in writes:
+            fed[write.table] -= {column for column in fed[write.table] if column in write.sql}
+    assert {column for columns in fed.values() for column in columns} <= later | {"detail"}
+
+
+AGENTS = ["a", "b", "c"]
+
+
+def _life(agent: str) -> list[Row]:
+    return [
+        QueueEntered(RUN, 0, AGENTS.index(agent), "goal", 1),
+        QueueLeft(RUN, 0, AGENTS.index(agent)),
+        RunStarted(agent, RUN, "root/" + agent, 1, RUN, "goal"),
+        Reserved(agent, 1, 1, AGENTS.index(agent), 10, 0),
+        EventSeen(RUN, agent, "one"),
+        Settled(agent, AGENTS.index(agent), 5, 0, 0, 0, False),
+        AnswerGiven(agent, 1, "first", "[]", None),
+        AnswerGiven(agent, 1, "second", "[]", None),
+        RunStatus(agent, "draining"),
+        EventSeen(RUN, agent, "two"),
+        RunStatus(agent, "running"),
+        attrs.evolve(FINISHED, run_id=agent),
+    ]
+
+
+def _contents(store: Store) -> list[Any]:
+    stamps = {"at", "started_at", "finished_at", "queued_at", "reserved_at", "settled_at"}
+    tables = [sorted(str({k: v for k, v in row.items() if k not in stamps | {"id"}}) for row in named(store, t.name))
+              for t in TABLES]  # fmt: skip
+    return [*tables, [event.event for event in store.trace(RUN)]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(AGENTS), max_size=36), st.integers(1, 12))
+def test_a_batch_leaves_the_same_as_writing_row_by_row(turns: list[str], size: int):
+    lives = {agent: iter(_life(agent)) for agent in AGENTS}
+    rows = [row for agent in turns if (row := next(lives[agent], None)) is not None]
+    batched, single = Store.memory(), Store.memory()
+    for start in range(0, len(rows), size):
+        batched.append_nowait(*rows[start : start + size])
+        batched.now()
+    for row in rows:
+        single.append_nowait(row)
+        single.now()
+    assert batched.lost == single.lost == 0
+    assert _contents(batched) == _contents(single)
+
+
+@pytest.mark.parametrize(
+    ("rows", "read"),
+    [
+        (
+            [AttemptMade(RUN, 1, n, "p", None, None, *[None] * 7, 1, None, None, None) for n in range(9)],
+            "provider_calls",
+        ),
+        ([Observed(RUN, 1, n, "tool", str(n), "") for n in range(9)], "observations"),
+        ([GateTried(RUN, n, "command", "failed", "") for n in range(9)], "gate_attempts"),
+        ([PolicyEvent(RUN, n, "refusal", "read", "x", None, None) for n in range(9)], "events"),
+        ([AgentEvent(RUN, n, "spawn", "") for n in range(9)], "agent_events"),
+        ([StepDone(RUN, n, "go on", "", "", 1) for n in range(9)], "steps"),
+        ([StepDone(RUN, n, "go on", "", "", 1) for n in range(9)], "checkpoints"),
+        ([Spawned(RUN, 1, n, f"{RUN}/1.{n}", "", None, "") for n in range(9)], "spawns"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_are_read_in_the_order_they_were_written(rows: list[Row], read: str):
+    records = getattr(holding(*rows), read)(RUN)
+    keys = ("attempt", "ordinal", "step")
+    key = next(key for key in keys if len({getattr(record, key, 0) for record in records}) > 1)
+    assert [getattr(record, key) for record in records] == list(range(9))
