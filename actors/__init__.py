@@ -6,21 +6,112 @@ importing `actors.runtime` alone loads neither httpx nor sqlite3.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actors.agents.agent import Agent as Agent
+    from actors.agents.agent import AgentLimits as AgentLimits
+    from actors.agents.agent import ChildHandle as ChildHandle
+    from actors.agents.approvals import ApproveAll as ApproveAll
+    from actors.agents.approvals import DenyAll as DenyAll
+    from actors.agents.approvals import FixedResponder as FixedResponder
+    from actors.agents.contract import TaskContract as TaskContract
+    from actors.agents.outcomes import Outcome as Outcome
+    from actors.agents.outcomes import Outcome as RunOutcome  # noqa: F401  # the name that scripts hold on to
+    from actors.agents.outcomes import OutcomeKind as OutcomeKind
+    from actors.agents.policy import Policy as Policy
+    from actors.agents.roster import AgentDef as AgentDef
+    from actors.agents.roster import Agents as Agents
+    from actors.agents.verification import Verification as Verification
+    from actors.assembly.running import RunResult as RunResult
+    from actors.assembly.running import open_tree as open_tree
+    from actors.assembly.running import run as run
+    from actors.assembly.running import run_tree as run_tree
+    from actors.assembly.running import run_with as run_with
+    from actors.containment.ledger import Ledger as Ledger
+    from actors.containment.ledger import open_ledger as open_ledger
+    from actors.containment.ledger_state import Draw as Draw
+    from actors.containment.ledger_state import LedgerState as LedgerState
+    from actors.containment.limits import Containment as Containment
+    from actors.containment.prices import PriceTable as PriceTable
+    from actors.containment.usage import Usage as Usage
+    from actors.errors import ActorsError as ActorsError
+    from actors.errors import AgentCap as AgentCap
+    from actors.errors import BudgetExceeded as BudgetExceeded
+    from actors.errors import BudgetExhausted as BudgetExhausted
+    from actors.errors import ChildFailed as ChildFailed
+    from actors.errors import ConfigError as ConfigError
+    from actors.errors import DepthCap as DepthCap
+    from actors.errors import Halted as Halted
+    from actors.errors import LeafSpawn as LeafSpawn
+    from actors.errors import ProviderError as ProviderError
+    from actors.errors import SpawnRefusal as SpawnRefusal
+    from actors.errors import StoreError as StoreError
+    from actors.errors import ToolCallCap as ToolCallCap
+    from actors.errors import UnknownPrice as UnknownPrice
+    from actors.halts import Halt as Halt
+    from actors.halts import HaltKind as HaltKind
+    from actors.providers.openai_chat import OpenAIChat as OpenAIChat
+    from actors.providers.scripted import Scripted as Scripted
+    from actors.store.store import Store as Store
 
 _WHERE = {
+    "ActorsError": "actors.errors",
+    "Agent": "actors.agents.agent",
+    "AgentCap": "actors.errors",
+    "AgentDef": "actors.agents.roster",
+    "AgentLimits": "actors.agents.agent",
+    "Agents": "actors.agents.roster",
+    "ApproveAll": "actors.agents.approvals",
+    "BudgetExceeded": "actors.errors",
+    "BudgetExhausted": "actors.errors",
+    "ChildFailed": "actors.errors",
+    "ChildHandle": "actors.agents.agent",
+    "ConfigError": "actors.errors",
     "Containment": "actors.containment.limits",
+    "DenyAll": "actors.agents.approvals",
+    "DepthCap": "actors.errors",
+    "Draw": "actors.containment.ledger_state",
+    "FixedResponder": "actors.agents.approvals",
+    "Halt": "actors.halts",
+    "HaltKind": "actors.halts",
+    "Halted": "actors.errors",
+    "LeafSpawn": "actors.errors",
     "Ledger": "actors.containment.ledger",
     "LedgerState": "actors.containment.ledger_state",
-    "open_ledger": "actors.containment.ledger",
-    "Draw": "actors.containment.ledger_state",
+    "OpenAIChat": "actors.providers.openai_chat",
+    "Outcome": "actors.agents.outcomes",
+    "OutcomeKind": "actors.agents.outcomes",
+    "Policy": "actors.agents.policy",
+    "PriceTable": "actors.containment.prices",
+    "ProviderError": "actors.errors",
+    "RunOutcome": "actors.agents.outcomes:Outcome",
+    "RunResult": "actors.assembly.running",
+    "Scripted": "actors.providers.scripted",
+    "SpawnRefusal": "actors.errors",
+    "Store": "actors.store.store",
+    "StoreError": "actors.errors",
+    "TaskContract": "actors.agents.contract",
+    "ToolCallCap": "actors.errors",
+    "UnknownPrice": "actors.errors",
     "Usage": "actors.containment.usage",
+    "Verification": "actors.agents.verification",
+    "open_ledger": "actors.containment.ledger",
+    "open_tree": "actors.assembly.running",
+    "run": "actors.assembly.running",
+    "run_tree": "actors.assembly.running",
+    "run_with": "actors.assembly.running",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'actors' has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
+    module, _, other = _WHERE[name].partition(":")
+    value = getattr(import_module(module), other or name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

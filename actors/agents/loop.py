@@ -691,6 +691,10 @@ class CallContext:
         """Give the most characters of one read."""
         return self._loop.contract.max_read_chars
 
+    def report_leaked(self, processes: Sequence[int]) -> None:
+        """Name processes that did not die in time."""
+        self._loop.agent.tree.leaked_processes.extend(processes)
+
     def may_read(self, target: str) -> bool:
         """Tell whether reading is allowed outright; ask counts as no."""
         return self._policy.explain(Act.read, target).effect is Effect.allow

@@ -216,6 +216,10 @@ class ToolContext(Protocol):
         """
         ...
 
+    def report_leaked(self, processes: Sequence[int]) -> None:
+        """Name processes that did not die in time; the leak report of the tree lists them."""
+        ...
+
     def may_read(self, target: str) -> bool:
         """Tell whether the policy allows reading ``target`` outright; ask counts as no. Never asks anybody."""
         ...

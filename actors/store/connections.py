@@ -26,7 +26,7 @@ SYNCHRONOUS: Final = ("NORMAL", "FULL")
 T = TypeVar("T")
 
 
-def open_writer(path: Path, synchronous: str = "NORMAL") -> sqlite3.Connection:
+def connect_writer(path: Path, synchronous: str = "NORMAL") -> sqlite3.Connection:
     """Open ``path`` for writing and make it a store if it is new.
 
     Only the directory of the default path is made. NORMAL survives a killed
@@ -41,7 +41,7 @@ def open_writer(path: Path, synchronous: str = "NORMAL") -> sqlite3.Connection:
     return _opened(path, "rwc", synchronous, _make_store)
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
+def connect_reader(path: Path) -> sqlite3.Connection:
     """Open ``path`` for reading only; never makes it.
 
     It is opened like a writer that is told to refuse all writing: so it can also
@@ -53,7 +53,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     return _opened(path, "rw", "NORMAL", _only_read)
 
 
-def open_memory() -> sqlite3.Connection:
+def connect_memory() -> sqlite3.Connection:
     """Open a store that lives as long as its connection."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     _set_pragmas(connection, "NORMAL")

@@ -7,27 +7,21 @@ of their own that can write nothing, and see what is committed; for a store in
 memory they see all that was left.
 
 A run id is an agent's, a tree id its root's. An unknown id gives nothing, not
-an error: only `Reads.resolve` tells people that they are wrong.
+an error: only `Reader.resolve` tells people that they are wrong.
 """
 
-import sqlite3
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
-from os import PathLike
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from actors.agents.ports import RunSummary
 from actors.errors import ConfigError
-from actors.store.connections import open_reader as connect
 from actors.store.records import (
     AgentEventRecord,
-    AgentRecord,
     CheckpointRecord,
     EventRecord,
     GateRecord,
@@ -45,7 +39,6 @@ from actors.store.records import (
     TurnRecord,
 )
 from actors.store.row_codec import NOW
-from actors.store.storage_errors import translated
 
 R = TypeVar("R")
 
@@ -55,8 +48,10 @@ SHOWN: Final = 8
 ALL: Final = -1
 
 
-class Reads(ABC):
-    """All that can be read; whoever has a connection inherits it."""
+class Reader(ABC):
+    """All that can be read; whoever has a connection inherits it. ``file`` names what is read."""
+
+    file: str
 
     @abstractmethod
     def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -111,9 +106,9 @@ class Reads(ABC):
         """Give the policy that a run was started with, as JSON."""
         return self._value("SELECT policy FROM run_policies WHERE run_id = ?", run_id)
 
-    def agents(self, tree_id: str) -> list[AgentRecord]:
+    def agents(self, tree_id: str) -> list[RunRecord]:
         """List the agents of a tree: each parent before its children, these in the order of their calls."""
-        return sorted(self._records(AgentRecord, "runs", "tree_id = ?", tree_id), key=lambda agent: _place(agent.path))
+        return sorted(self._records(RunRecord, "runs", "tree_id = ?", tree_id), key=lambda agent: _place(agent.path))
 
     def children(self, run_id: str) -> list[str]:
         """List the run ids of an agent's children, in the order of their calls."""
@@ -139,7 +134,7 @@ class Reads(ABC):
     def trace(self, tree_id: str, after: int = 0, limit: int | None = None) -> list[EventRecord]:
         """List the events of a tree in the order of writing, those after ``after``, ``limit`` of them at most.
 
-        The ``id`` of the last one is the next ``after``: asking again and again
+        The ``sequence`` of the last one is the next ``after``: asking again and again
         misses none and gives none twice, while the run is live.
         """
         rest = "tree_id = ? AND id > ? ORDER BY id LIMIT ?"
@@ -207,43 +202,9 @@ class Reads(ABC):
         return rows[0][0] if rows else None
 
 
-class StoreReader(Reads):
-    """A store's file, opened for reading. Make it with `open_reader`."""
-
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
-        self.path = path
-        self._connection = connection
-
-    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one query and give all its rows. Sees what is committed, from whatever process."""
-        with translated(self.path):
-            return self._connection.execute(sql, values).fetchall()
-
-    def close(self) -> None:
-        """Close the connection. Closing again does nothing."""
-        self._connection.close()
-
-
-@contextmanager
-def open_reader(path: str | PathLike[str]) -> Iterator[StoreReader]:
-    """Open a store's file for reading. Works beside live runs, and never makes a file.
-
-    Raises:
-        ConfigError: there is no such file.
-        StoreError: it cannot be read, or is no store.
-    """
-    file = Path(path)
-    if not file.exists():
-        raise ConfigError(("store", f"{file} does not exist: run something first, or name the file with --store"))
-    reader = StoreReader(connect(file), str(file))
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
 def _columns(record: type) -> str:
-    return ", ".join(f'"{field.name}"' for field in attrs.fields(record))
+    names = (field.name for field in attrs.fields(record))
+    return ", ".join("id" if name == "sequence" else f'"{name}"' for name in names)
 
 
 def _seconds(stamp: str) -> float:

@@ -19,41 +19,8 @@ def _flag(value: Any) -> bool | None:
 
 
 @attrs.frozen
-class AgentRecord:
-    """One agent of a tree. What comes with the end is None while it runs."""
-
-    run_id: str
-    path: str
-    depth: int
-    parent_run_id: str | None
-    goal: str
-    provider: str | None
-    model: str | None
-    status: str
-    outcome: str | None
-    success: bool | None = attrs.field(converter=_flag)
-    steps: int | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_input_tokens: int | None
-    spent_tokens: int | None
-    spent_microdollars: int | None
-    overrun_tokens: int | None
-    estimated: bool | None = attrs.field(converter=_flag)
-    duration_ms: int | None
-    error: str | None
-    started_at: str
-    finished_at: str | None
-
-    @property
-    def parent(self) -> str | None:
-        """Give the path of the parent; None for the root."""
-        return self.path.rpartition("/")[0] or None
-
-
-@attrs.frozen
 class RunRecord:
-    """Everything that one agent's row holds, also what a resume needs."""
+    """One agent's run: how it began, also what a resume needs, and how it ended. Without an end that is None."""
 
     run_id: str
     tree_id: str
@@ -84,6 +51,11 @@ class RunRecord:
     error: str | None
     started_at: str
     finished_at: str | None
+
+    @property
+    def parent(self) -> str | None:
+        """Give the path of the parent; None for the root."""
+        return self.path.rpartition("/")[0] or None
 
 
 @attrs.frozen
@@ -283,9 +255,9 @@ class LedgerRecord:
 
 @attrs.frozen
 class EventRecord:
-    """One event of a tree. ``id`` grows with the order of writing; ``event`` is JSON."""
+    """One event of a tree. ``sequence`` grows with the order of writing; ``event`` is JSON."""
 
-    id: int
+    sequence: int
     run_id: str
     event: str
     at: str

@@ -17,8 +17,8 @@ import contextlib
 import logging
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -27,31 +27,30 @@ from typing import Any, ClassVar
 import trio
 
 from actors.agents.rows import Row
-from actors.errors import StoreError, StoreErrorKind
+from actors.errors import ConfigError, StoreError, StoreErrorKind
 from actors.store.batch import Commit, Item, put_each, put_together
-from actors.store.connections import DEFAULT_PATH, open_memory, open_reader, open_writer
-from actors.store.readers import Reads, StoreReader
+from actors.store.connections import DEFAULT_PATH, connect_memory, connect_reader, connect_writer
+from actors.store.readers import Reader
 from actors.store.storage_errors import Fault, concerns_rows, translated
 from actors.store.writer import LINGER_ROWS, Writer, refused
 
 log = logging.getLogger("actors.store")
 
 
-class Store(Reads):
+class Store(Reader):
     """Where everything is written. Make one with `Store.open` or `Store.memory`.
 
-    ``durable`` tells whether it outlives the process; ``path`` names it.
+    ``durable`` tells whether it outlives the process; ``file`` names it.
     """
 
     durable: ClassVar[bool]
-    path: str
 
     @staticmethod
     def open(path: str | PathLike[str] = DEFAULT_PATH, *, synchronous: str = "NORMAL") -> FileStore:
         """Name a file to be opened by ``async with``; it is made when it is not there.
 
         ``synchronous`` NORMAL survives a killed process, FULL also a power cut.
-        Entering the block raises what `actors.store.connections.open_writer` raises.
+        Entering the block raises what `actors.store.connections.connect_writer` raises.
         """
         return FileStore(Path(path), synchronous)
 
@@ -99,13 +98,13 @@ class FileStore(Store):
     durable = True
 
     def __init__(self, path: Path, synchronous: str) -> None:
-        self.path = str(path)
-        self._file = path
+        self.file = str(path)
+        self._path = path
         self._synchronous = synchronous
         self._writer: Writer | None = None
         self._left = False
         self._connection: sqlite3.Connection
-        self._reader: StoreReader | None = None
+        self._reader: FileReader | None = None
         self._manager: AbstractAsyncContextManager[trio.Nursery]
         self._nursery: trio.Nursery
 
@@ -121,7 +120,7 @@ class FileStore(Store):
         return self._writer
 
     def _closed(self) -> StoreError:
-        return StoreError(StoreErrorKind.other, self.path, "the store is not open: use it within `async with`")
+        return StoreError(StoreErrorKind.other, self.file, "the store is not open: use it within `async with`")
 
     async def append(self, *rows: Row) -> None:
         """Leave rows for the next commit; see `Store.append`.
@@ -149,17 +148,17 @@ class FileStore(Store):
         if self._writer is None or self._left:
             raise self._closed()
         if self._reader is None:
-            self._reader = StoreReader(open_reader(self._file), self.path)
+            self._reader = FileReader(connect_reader(self._path), self.file)
         return self._reader.select(sql, values)
 
     async def __aenter__(self) -> FileStore:
         if self._writer is not None:
-            raise StoreError(StoreErrorKind.other, self.path, "this store was opened before: make another one")
-        self._connection = await trio.to_thread.run_sync(open_writer, self._file, self._synchronous)
-        self._writer = Writer(self._connection, self.path)
+            raise StoreError(StoreErrorKind.other, self.file, "this store was opened before: make another one")
+        self._connection = await trio.to_thread.run_sync(connect_writer, self._path, self._synchronous)
+        self._writer = Writer(self._connection, self.file)
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
-        self._nursery.start_soon(self._writer.run, name=f"writer of {self.path}")
+        self._nursery.start_soon(self._writer.run, name=f"writer of {self.file}")
         return self
 
     async def __aexit__(
@@ -186,10 +185,10 @@ class MemoryStore(Store):
     """A store in memory. Usable at once, also as a block, and still after it."""
 
     durable = False
-    path = ":memory:"
+    file = ":memory:"
 
     def __init__(self) -> None:
-        self._connection = open_memory()
+        self._connection = connect_memory()
         self._left: list[Item] = []
         self._rows = 0
         self.lost = 0
@@ -223,14 +222,14 @@ class MemoryStore(Store):
     def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and give all its rows. Sees all that was left."""
         self._flush()
-        with translated(self.path):
+        with translated(self.file):
             return self._connection.execute(sql, values).fetchall()
 
     def _flush(self) -> None:
         items, self._left, self._rows = self._left, [], 0
         if not items:
             return
-        with translated(self.path):
+        with translated(self.file):
             for item, fault in _write(self._connection, items):
                 if isinstance(item, Commit):
                     item.fault = fault
@@ -259,7 +258,42 @@ def _write(connection: sqlite3.Connection, items: list[Item]) -> list[tuple[Item
         if not concerns_rows(error):
             raise
         connection.execute("BEGIN")
-        for _ in put_each(connection, items, MemoryStore.path, faults):
+        for _ in put_each(connection, items, MemoryStore.file, faults):
             pass
     connection.execute("COMMIT")
     return faults
+
+
+class FileReader(Reader):
+    """A store's file, opened for reading. Make it with `open_reader`."""
+
+    def __init__(self, connection: sqlite3.Connection, file: str) -> None:
+        self.file = file
+        self._connection = connection
+
+    def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and give all its rows. Sees what is committed, by whichever process."""
+        with translated(self.file):
+            return self._connection.execute(sql, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection. Closing again does nothing."""
+        self._connection.close()
+
+
+@contextmanager
+def open_reader(path: str | PathLike[str]) -> Iterator[FileReader]:
+    """Open a store's file for reading. Works beside live runs, and never makes a file.
+
+    Raises:
+        ConfigError: there is no such file.
+        StoreError: it cannot be read, or is no store.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise ConfigError(("store", f"{file} does not exist: run something first, or name the file with --store"))
+    reader = FileReader(connect_reader(file), str(file))
+    try:
+        yield reader
+    finally:
+        reader.close()

@@ -7,12 +7,9 @@ import trio
 
 from actors.agents.rows import EventSeen
 from actors.errors import ConfigError, StoreError, StoreErrorKind
-from actors.store.connections import DEFAULT_PATH, _patiently, open_memory
-from actors.store.connections import open_reader as connect_reader
-from actors.store.connections import open_writer as connect_writer
-from actors.store.readers import open_reader
+from actors.store.connections import DEFAULT_PATH, _patiently, connect_memory, connect_reader, connect_writer
 from actors.store.schema import FORMAT, TABLES
-from actors.store.store import Store
+from actors.store.store import Store, open_reader
 
 EVENT = EventSeen("t", "t", "{}")
 
@@ -36,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def test_every_connection_has_the_pragmas(path: Path, word: str, number: int):
     writer = connect_writer(path, word)
     reader = connect_reader(path)
-    memory = open_memory()
+    memory = connect_memory()
     try:
         assert pragmas(writer) == {"journal_mode": "wal", "busy_timeout": 5000, "synchronous": number, "query_only": 0}
         assert pragmas(reader) == {"journal_mode": "wal", "busy_timeout": 5000, "synchronous": 1, "query_only": 1}

@@ -11,13 +11,12 @@ import pytest
 import trio
 
 from actors.agents.rows import EventSeen, Observed
-from actors.store.readers import open_reader
-from actors.store.store import Store
+from actors.store.store import Store, open_reader
 
 WRITER = """
 import sys, trio
 from actors.agents.rows import EventSeen, Observed
-from actors.store.store import Store
+from actors.store.store import Store, open_reader
 
 path, name, count, rows = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 

@@ -6,8 +6,7 @@ import trio
 
 from actors.agents.rows import EventSeen, Row, RunFinished, RunStarted
 from actors.errors import ConfigError
-from actors.store.readers import open_reader
-from actors.store.store import Store
+from actors.store.store import Store, open_reader
 
 
 def root(tree: str, goal: str = "goal") -> RunStarted:
@@ -108,8 +107,8 @@ def test_a_trace_goes_on_after_the_last_event_that_was_seen():
     store = holding(*(EventSeen(tree, tree, f"{tree}{n}") for n in range(5) for tree in ("aa", "bb")))
     first = store.trace("aa", limit=2)
     assert [seen.event for seen in first] == ["aa0", "aa1"]
-    assert [seen.event for seen in store.trace("aa", after=first[-1].id)] == ["aa2", "aa3", "aa4"]
-    last = store.trace("aa")[-1].id
+    assert [seen.event for seen in store.trace("aa", after=first[-1].sequence)] == ["aa2", "aa3", "aa4"]
+    last = store.trace("aa")[-1].sequence
     assert store.trace("aa", after=last) == []
     store.append_nowait(EventSeen("aa", "aa/1", "new"))
     assert [(seen.run_id, seen.event) for seen in store.trace("aa", after=last)] == [("aa/1", "new")]
@@ -133,7 +132,7 @@ async def test_a_run_can_be_read_while_it_is_live(tmp_path: Path):
                 while len(seen) < 100:
                     for event in reader.trace("aa", after=after):
                         seen.append(event.event)
-                        after = event.id
+                        after = event.sequence
                     assert reader.runs()[0].status == "running"
                     await trio.sleep(0.001)
             assert len(set(seen)) == len(seen) == 100

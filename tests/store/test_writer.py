@@ -9,8 +9,7 @@ import trio
 from actors.agents.rows import EventSeen, Observed, Row, RunFinished, RunStarted, RunStatus, StepDone
 from actors.errors import StoreError, StoreErrorKind
 from actors.store import writer as writer_file
-from actors.store.readers import open_reader
-from actors.store.store import FileStore, Store
+from actors.store.store import FileStore, Store, open_reader
 from actors.store.writer import BOUND
 
 ROOT = RunStarted("t", "t", "root", 0, None, "goal")

@@ -1,0 +1,16 @@
+"""The built-in tools. Their names are derived from this registry and from nothing else."""
+
+from actors.agents.ports import Tool
+from actors.tools.exec import Exec
+from actors.tools.files import EditFile, ListDir, ReadFile, WriteFile
+from actors.tools.search import Find, Grep
+
+
+def builtin_tools() -> tuple[Tool, ...]:
+    """Make the tools of a workspace."""
+    return (ReadFile(), WriteFile(), EditFile(), ListDir(), Find(), Grep(), Exec())
+
+
+def tool_names() -> frozenset[str]:
+    """Give the names that no other tool may take."""
+    return frozenset(tool.spec.name for tool in builtin_tools())

@@ -1,0 +1,92 @@
+"""Whether the work is done, judged by something other than the worker.
+
+Errored is not failed: a check that could not be made says nothing of the work.
+A signal or a timeout never passes, whatever exit code is expected.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from actors.agents.entry_text import clean
+from actors.agents.verification import CriterionKind, Verification
+from actors.errors import ToolFailed
+from actors.tools.files import content_of
+from actors.tools.paths import Located, locate
+from actors.tools.process import Status, run
+
+TAIL_CHARS: Final = 4_000
+
+
+@attrs.frozen
+class Verdict:
+    """What a criterion came to: ``verdict`` is passed, failed or errored."""
+
+    phase: str
+    verdict: str
+    detail: str = ""
+
+
+async def evaluate(
+    criterion: Verification,
+    *,
+    root: str,
+    file: str | None,
+    exec_timeout: float,
+    may_read: Callable[[str], bool],
+    may_exec: Callable[[Sequence[str]], bool],
+) -> Verdict:
+    """Look whether a criterion holds in ``root``; ``file`` is the one file of single-file work.
+
+    Cancellation: nothing was decided, and every process of the check is gone.
+    """
+    kind = criterion.kind
+    if kind is CriterionKind.none:
+        return Verdict("none", "failed", "there is no criterion")
+    if kind is CriterionKind.command:
+        return await _command(criterion, root, exec_timeout, may_exec)
+    try:
+        return _contains(criterion, root, file, may_read)
+    except ToolFailed as error:
+        return Verdict("contains", "errored", str(error))
+
+
+def _contains(criterion: Verification, root: str, file: str | None, may_read: Callable[[str], bool]) -> Verdict:
+    if criterion.kind is CriterionKind.workspace_file_contains:
+        place = locate(root, criterion.file)
+        if not may_read(place.relative):
+            # Not even whether it is there: the criterion may be a model's.
+            return Verdict("contains", "errored", "the policy does not let this file be read")
+        content, needle = content_of(place), criterion.needle
+    else:
+        if file is None:
+            return Verdict("contains", "errored", f"{criterion.kind} needs a single-file contract")
+        path = Path(file)
+        content, needle = content_of(Located(str(path.parent.resolve()), path.name)), criterion.text
+    if content is None:
+        return Verdict("contains", "failed", "the file does not exist")
+    holds = content == needle if criterion.kind is CriterionKind.file_equals else needle in content
+    return Verdict("contains", "passed" if holds else "failed", "" if holds else "the text is not there")
+
+
+async def _command(
+    criterion: Verification, root: str, exec_timeout: float, may_exec: Callable[[Sequence[str]], bool]
+) -> Verdict:
+    argv = tuple(criterion.argv)
+    if not may_exec(argv):
+        return Verdict("command", "errored", f"refused: the policy does not allow {shlex.join(argv)}")
+    finished = await run(argv, cwd=root, timeout=exec_timeout)
+    tail = clean(finished.output)[-TAIL_CHARS:]
+    if finished.status is Status.timed_out:
+        return Verdict("command", "failed", f"timed out after {exec_timeout:g} s\n{tail}")
+    if finished.status is Status.signalled:
+        return Verdict("command", "failed", f"ended by signal {finished.code}\n{tail}")
+    if finished.status is not Status.exited:
+        return Verdict("command", "errored", tail)
+    verdict = "passed" if finished.code == criterion.expect_exit else "failed"
+    return Verdict("command", verdict, f"exit code {finished.code}\n{tail}")
