@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 import trio
@@ -27,7 +27,7 @@ from actors.containment.ledger import Ledger
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Quote, Reservation, Settlement
 from actors.containment.slots import Seat
 from actors.containment.usage import Usage
-from actors.errors import BudgetExceeded, ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping
+from actors.errors import BudgetExceeded, ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id, child_path
 from actors.runtime.child import Child
@@ -37,10 +37,9 @@ from actors.runtime.stops import StopReceipt
 if TYPE_CHECKING:
     from actors.agents.tree import Tree
 
-P = ParamSpec("P")
 R = TypeVar("R")
 # An async function of its agent and whatever else.
-Behaviour = Callable[Concatenate["Agent", P], Awaitable[R]]
+Behaviour = Callable[..., Awaitable[R]]
 
 
 @attrs.frozen
@@ -148,21 +147,26 @@ class Agent(Child):
         return agent_run_id(self.tree.run_id, self.path)
 
     @property
+    def holds_slot(self) -> bool:
+        """Whether it is at work."""
+        return self.seat is Seat.working
+
+    @property
     def about(self) -> About:
         """Say what the agent is for; a plain function's goal is its name."""
         return self._about or About(goal=getattr(self._behaviour, "__qualname__", repr(self._behaviour)))
 
     async def spawn(
         self,
-        behaviour: Behaviour[P, R],
+        behaviour: Callable[..., Awaitable[R]],
         /,
-        *args: P.args,
+        *args: Any,
         limits: AgentLimits | None = None,
-        **kwargs: P.kwargs,
     ) -> ChildHandle[R]:
         """Start a child, and return its handle at once.
 
-        The child waits for a slot by itself, after all who come back to theirs.
+        ``behaviour`` is called with the child's own `Agent` and ``args``. The child
+        waits for a slot by itself, after all who come back to theirs.
 
         Checkpoint: always.
         Cancellation: no child was made and nothing was counted.
@@ -171,8 +175,6 @@ class Agent(Child):
             SpawnRefusal: agents, depth or budget say no, or this agent is a leaf.
             Stopping: this agent is being stopped, and the tree is not.
         """
-        if kwargs:
-            raise TypeError(f"spawn passes positional arguments only, not {sorted(kwargs)}; use functools.partial")
         return ChildHandle(await self.spawn_agent(behaviour, args, limits or UNLIMITED))
 
     def waiting(self) -> Waiting:
@@ -346,8 +348,13 @@ class Agent(Child):
 
         Cancellation: the row is missing, and a resume sees the agent as unfinished.
         """
-        if self.tree.recorder is not None:
+        if self.tree.recorder is None:
+            return
+        try:
             await self.tree.recorder.finished(self, exit)
+        except StoreError as error:
+            # The end is told all the same; the run says that it was not stored.
+            self.tree.store_failed(error)
 
     # ── accounts ────────────────────────────────────────────────────────────
 
@@ -417,7 +424,7 @@ class Waiting:
         if agent._waits == 0 and agent.seat is Seat.waiting:
             await agent.tree.slots.take_again(agent)
             # Another task of the behaviour began to wait while this one stood in line.
-            if agent._waits and agent.seat is Seat.working:
+            if agent._waits and agent.holds_slot:
                 agent.tree.slots.give_back(agent)
 
     async def __aenter__(self) -> None:
@@ -482,7 +489,8 @@ class ChildHandle(Generic[R]):
             ChildFailed: it ended abnormally; the original exception is the cause.
             Halted: it was stopped before it had a result.
         """
-        return result_of(self._child, await self.exit())
+        value: R = result_of(self._child, await self.exit())
+        return value
 
     async def stop(self, reason: str = "") -> StopReceipt:
         """Stop the child and all below it, leaf first, and say how each ended.

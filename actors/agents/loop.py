@@ -49,7 +49,7 @@ from actors.agents.ports import (
     Verifier,
 )
 from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
-from actors.agents.recording import Recorder
+from actors.agents.recording import Recorder, ending
 from actors.agents.retrying import RateGate, retry_delay
 from actors.agents.roster import AgentDef
 from actors.agents.rows import (
@@ -184,7 +184,6 @@ class Loop:
             tree=self.job.in_tree,
             single_file=self.contract.is_single_file,
             constraints=tuple(self.contract.constraints),
-            agents=self.contract.agents if self.job.in_tree else None,
         )
 
     # ── the loop ────────────────────────────────────────────────────────────
@@ -203,17 +202,9 @@ class Loop:
     def _move(self, event: Event) -> None:
         self._phase = advance(self._phase, event)
 
-    def _end(self, kind: OutcomeKind, **more: Any) -> Outcome:
+    def _end(self, kind: OutcomeKind, *, message: str = "", retryable: bool | None = None) -> Outcome:
         self._move(Event.end)
-        agent = self.agent
-        return Outcome(
-            kind,
-            steps=agent.steps,
-            spent_tokens=agent.own_tokens,
-            overrun_tokens=agent.own_overrun,
-            spent_microdollars=agent.own_microdollars,
-            **more,
-        )
+        return ending(self.agent, kind, message=message, retryable=retryable)
 
     async def _step(self) -> Outcome | None:
         number = self.agent.steps + 1
@@ -397,18 +388,18 @@ class Loop:
     ) -> AttemptMade:
         first = None if completion is None else completion.first_token_seconds
         return AttemptMade(
-            self.agent.run_id,
-            step,
-            attempt,
-            self.services.provider.name,
-            self.job.model,
-            None if completion is None else completion.model,
-            *_token_columns(usage),
-            round((trio.current_time() - began) * 1000),
-            None if first is None else round(first * 1000),
-            None if completion is None else completion.finish_reason,
-            failure,
-            detail,
+            run_id=self.agent.run_id,
+            step=step,
+            attempt=attempt,
+            provider=self.services.provider.name,
+            asked=self.job.model,
+            served=None if completion is None else completion.model,
+            **token_columns(usage),
+            latency_ms=round((trio.current_time() - began) * 1000),
+            first_token_ms=None if first is None else round(first * 1000),
+            finish_reason=None if completion is None else completion.finish_reason,
+            failure=failure,
+            detail=detail,
         )
 
     def _settled_row(self, held: Reservation, settlement: Settlement) -> Settled:
@@ -796,18 +787,9 @@ def _failed(target: str, text: str) -> Observation:
     return Observation(ObservationKind.error, target, text)
 
 
-def _token_columns(usage: Usage | None) -> tuple[int | None, ...]:
-    if usage is None:
-        return (None,) * 7
-    return (
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.total_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.reasoning_tokens,
-        usage.server_tool_requests,
-    )
+def token_columns(usage: Usage | None) -> Any:
+    """Give the token columns of an attempt; all None when nobody reported any."""
+    return {field.name: None if usage is None else getattr(usage, field.name) for field in attrs.fields(Usage)}
 
 
 def _report_of(child: Agent) -> str:

@@ -1,7 +1,7 @@
 """What a model is told. Pure.
 
-The framing stands first, a role before it, the operator's constraints and the
-boundary in force after it, our own ending last. Nothing in here holds a run
+The framing stands first, a role before it, the operator's constraints after it,
+our own ending last. Nothing in here holds a run
 id or a clock: the same state gives the same bytes. Agents are named by path.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import attrs
 
 from actors.agents.ports import ResultsTurn, Turn, UserTurn
-from actors.agents.roster import Agents
 
 # Characters of observations that one request carries; 24,000 tokens of about 4 characters.
 TRANSCRIPT_CHARS = 96_000
@@ -21,9 +20,9 @@ STUB_CHARS = 200
 _FRAMING = """You work on a task in a workspace, by calling tools. Work in small steps and check what you did.
 Every path is relative to the workspace. A refused or failed call is answered with the reason: read it, and adapt."""
 
-_TREE = """You may spawn sub-agents with spawn_agent, each for one self-contained part of the task. A sub-agent sees only
-the goal you write, works in the same workspace, and its report comes back to you. A spawn may be refused by a ceiling
-of the tree (agents, depth, budget): then do that part yourself."""
+_TREE = """You may spawn sub-agents with spawn_agent, each for one self-contained part of the task. A sub-agent sees
+only the goal you write, works in the same workspace, and its report comes back to you. A spawn may be refused by a
+ceiling of the tree (agents, depth, budget): then do that part yourself."""
 
 _SINGLE = "You work on one file. The only tool writes it whole."
 
@@ -36,8 +35,6 @@ class Framing:
     tree: bool = False
     single_file: bool = False
     constraints: tuple[str, ...] = ()
-    boundary: str = ""
-    agents: Agents | None = None
 
 
 def system_text(framing: Framing) -> str:
@@ -46,12 +43,8 @@ def system_text(framing: Framing) -> str:
     parts.append(_SINGLE if framing.single_file else _FRAMING)
     if framing.tree:
         parts.append(_TREE)
-        if framing.agents is not None and len(framing.agents):
-            parts.append("Named agents you may ask for:\n" + framing.agents.catalogue())
     if framing.constraints:
         parts.append("Constraints:\n" + "\n".join(f"- {text}" for text in framing.constraints))
-    if framing.boundary:
-        parts.append(framing.boundary)
     parts.append("When the task is done, answer with a short report and call no tool.")
     return "\n\n".join(parts)
 

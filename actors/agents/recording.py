@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.agents.outcomes import Outcome, OutcomeKind
+from actors.agents.outcomes import FailureCode, Outcome, OutcomeKind
 from actors.agents.ports import Observer, RunStore
 from actors.agents.rows import (
     AgentEvent,
@@ -27,7 +27,7 @@ from actors.agents.rows import (
 )
 from actors.agents.terminal_codec import encode_terminal
 from actors.agents.terminal_slot import TerminalSlot
-from actors.agents.terminals import FailureCode, UsageReport, terminal_for
+from actors.agents.terminals import UsageReport, terminal_for
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation
 from actors.containment.usage import Usage
 from actors.errors import SpawnRefusal
@@ -94,7 +94,8 @@ class Recorder:
 
         Cancellation: the caller settles the reservation.
         """
-        run_id, step, attempt = note  # type: ignore[misc]
+        assert isinstance(note, tuple), "agents note (run id, step, attempt)"
+        run_id, step, attempt = note
         await self.store.commit(
             Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
         )
@@ -206,35 +207,55 @@ def totals_row(tree_id: str, ledger: LedgerSnapshot, peak_working: int) -> Ledge
     )
 
 
+def ending(
+    agent: Agent,
+    kind: OutcomeKind,
+    *,
+    ceiling: HaltKind | None = None,
+    halt: Halt | None = None,
+    message: str = "",
+    failure_code: FailureCode | None = None,
+    retryable: bool | None = None,
+) -> Outcome:
+    """Name an end with the agent's own figures."""
+    return Outcome(
+        kind,
+        steps=agent.steps,
+        spent_tokens=agent.own_tokens,
+        overrun_tokens=agent.own_overrun,
+        spent_microdollars=agent.own_microdollars,
+        ceiling=ceiling,
+        retryable=retryable,
+        halt=halt,
+        message=message,
+        failure_code=failure_code,
+    )
+
+
 def outcome_of(agent: Agent, exit: Exit) -> Outcome:
     """Name how an agent ended: what its loop said, or what its exit says."""
-    figures = {
-        "steps": agent.steps,
-        "spent_tokens": agent.own_tokens,
-        "overrun_tokens": agent.own_overrun,
-        "spent_microdollars": agent.own_microdollars,
-    }
     if exit.reason is Reason.normal:
-        return agent.outcome or Outcome(OutcomeKind.finished, **figures)
+        return agent.outcome or ending(agent, OutcomeKind.finished)
     if exit.reason is Reason.error:
         # An Exception of a behaviour is the embedder's or the model's world; our own bugs are assertions.
-        code = FailureCode.invariant_violated if isinstance(exit.cause, AssertionError) else FailureCode.host_effect_failed
-        return Outcome(OutcomeKind.failed, failure_code=code, message=_bounded(str(exit)), **figures)
+        ours = isinstance(exit.cause, AssertionError)
+        code = FailureCode.invariant_violated if ours else FailureCode.host_effect_failed
+        return ending(agent, OutcomeKind.failed, failure_code=code, message=_bounded(str(exit)))
     halt = exit.payload if isinstance(exit.payload, Halt) else None
-    return _halted_outcome(agent, halt, figures)
+    return _halted_outcome(agent, halt)
 
 
-def _halted_outcome(agent: Agent, halt: Halt | None, figures: Mapping[str, int]) -> Outcome:
+def _halted_outcome(agent: Agent, halt: Halt | None) -> Outcome:
     if halt is None:
-        return Outcome(OutcomeKind.cancelled, message="stopped", **figures)
+        return ending(agent, OutcomeKind.cancelled, message="stopped")
     text = _bounded(str(halt))
     if halt.kind is HaltKind.interrupt:
-        return Outcome(OutcomeKind.interrupted, halt=halt, message=text, **figures)
+        return ending(agent, OutcomeKind.interrupted, halt=halt, message=text)
     if halt is agent.tree.ledger.halted and halt.kind.is_ceiling:
-        return Outcome(OutcomeKind.budget_ceiling_reached, ceiling=halt.kind, halt=halt, message=text, **figures)
+        return ending(agent, OutcomeKind.budget_ceiling_reached, ceiling=halt.kind, halt=halt, message=text)
     if halt.kind is HaltKind.duration and halt.path == agent.path:
-        return Outcome(OutcomeKind.time_budget_exceeded, halt=halt, message=text, **figures)
-    return Outcome(OutcomeKind.cancelled, halt=halt, message=text, **figures)
+        return ending(agent, OutcomeKind.time_budget_exceeded, halt=halt, message=text)
+    return ending(agent, OutcomeKind.cancelled, halt=halt, message=text)
 
 
 # Outcomes after which a run's row reads failed; a pause leaves it resumable.

@@ -71,7 +71,7 @@ class RunFinished:
 class AttemptMade:
     """One attempt at a provider, failed ones too: a row in ``provider_calls``.
 
-    ``model`` is the model asked for (None: the provider's own), ``served`` the one that
+    ``asked`` is the model asked for (None: the provider's own), ``served`` the one that
     answered. Token fields are None when unknown. ``failure`` is an error kind.
     """
 
@@ -79,7 +79,7 @@ class AttemptMade:
     step: int
     attempt: int
     provider: str
-    model: str | None
+    asked: str | None
     served: str | None
     prompt_tokens: int | None
     completion_tokens: int | None

@@ -58,5 +58,5 @@ def _stuck(recent: tuple[Signature, ...], window: int) -> bool:
 
 
 def _note(tried: list[str]) -> str:
-    lines = "\n".join(f"- {calls[:200]}" for calls in tried[:10]) 
+    lines = "\n".join(f"- {calls[:200]}" for calls in tried[:10])
     return f"You are repeating yourself without progress. You tried:\n{lines}\nPlan anew, and do something else."

@@ -14,7 +14,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -24,7 +24,6 @@ from actors.agents.agent import (
     About,
     Agent,
     AgentLimits,
-    Behaviour,
     left_queue_row,
     queue_rows,
     result_of,
@@ -42,7 +41,6 @@ from actors.ids import ROOT, new_run_id
 from actors.runtime.host import Host
 from actors.runtime.stops import StopReceipt
 
-P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("actors.tree")
 
@@ -124,6 +122,8 @@ class Tree:
         self.root: Agent | None = None
         self.receipt: StopReceipt | None = None
         self.halt_stored: bool | None = None
+        # The first error of the store while ends were written; the embedder is told at the end.
+        self.store_error: StoreError | None = None
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []
         self._halted = trio.Event()
@@ -133,7 +133,7 @@ class Tree:
 
     # ── the embedder's side ─────────────────────────────────────────────────
 
-    async def run(self, behaviour: Behaviour[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, behaviour: Callable[..., Awaitable[R]], /, *args: Any) -> R:
         """Run the root agent and return what its behaviour returned. Once per tree.
 
         Cancellation: the tree is halted as an interrupt, and the block's end waits for it.
@@ -142,8 +142,6 @@ class Tree:
             Halted: a halt stopped the root before it had a result.
             ChildFailed: the root's behaviour raised; the original exception is the cause.
         """
-        if kwargs:
-            raise TypeError(f"run passes positional arguments only, not {sorted(kwargs)}; use functools.partial")
         root = await self.run_root(behaviour, args)
         assert root.exit is not None
         value: R = result_of(root, root.exit)
@@ -238,6 +236,12 @@ class Tree:
         """
         if self.recorder is not None:
             await self.recorder.refused(agent, refusal, step)
+
+    def store_failed(self, error: StoreError) -> None:
+        """Note that an end could not be stored."""
+        log.warning("an end could not be stored: %s", error)
+        if self.store_error is None:
+            self.store_error = error
 
     def stop_below(self, top: Agent, halt: Halt) -> None:
         """Stop one agent and all below it, in the background, bounded by the allowance."""

@@ -30,4 +30,5 @@ def policy_of(task: Task) -> Policy:
 
 def approver_of(mode: str, terminal: Approver) -> Approver:
     """Give who is asked: everybody yes, everybody no, or the ``terminal``."""
-    return {"all": ApproveAll(), "deny": DenyAll(), "ask": terminal}[mode]
+    who: dict[str, Approver] = {"all": ApproveAll(), "deny": DenyAll(), "ask": terminal}
+    return who[mode]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from actors.store.readers import Reader, RunRecord
+from actors.store.readers import Reader
+from actors.store.records import RunRecord
 
 NO_LEAKS: dict[str, list[Any]] = {"tasks": [], "slots": [], "reservations": [], "processes": []}
 

@@ -120,6 +120,7 @@ async def run_tree(
 
     Raises:
         ConfigError: the contract cannot be run so; nothing was started.
+        StoreError: the run came to its end, and its end could not be stored.
     """
     if contract.is_single_file:
         raise ConfigError(("contract.root", "a tree works in a workspace; give the contract a root"))
@@ -152,6 +153,8 @@ async def _run(
         if on_open is not None:
             on_open(tree)
         root = await tree.run_root(work_on, (job,), job.limits(), job.about())
+    if tree.store_error is not None:
+        raise tree.store_error
     return _result(tree, root)
 
 

@@ -12,7 +12,8 @@ from rich.tree import Tree as Branches
 from actors.agents.tree import TreeSnapshot
 from actors.assembly.reporting import run_report
 from actors.containment.limits import dollars
-from actors.store.readers import Reader, RunRecord
+from actors.store.readers import Reader
+from actors.store.records import RunRecord
 
 # Rows of a tree on a screen; more than that nobody reads.
 MOST_ROWS = 60

@@ -130,7 +130,8 @@ def _price(entry: object, at: str, problems: list[tuple[str, str]]) -> Price | N
 def _tier(plain: Mapping[str, Any], at: str, floor: int, problems: list[tuple[str, str]]) -> Tier | None:
     rates = {name: _rate(plain, name, at, problems) for name in _RATES}
     missing = [name for name in ("input", "output") if name not in plain]
-    problems.extend((f"{at}.{name}", 'is required: dollars per million tokens as text, such as "0.15"') for name in missing)
+    wanted = 'is required: dollars per million tokens as text, such as "0.15"'
+    problems.extend((f"{at}.{name}", wanted) for name in missing)
     if rates["input"] is None or rates["output"] is None:
         return None
     return Tier(floor, rates["input"], rates["output"], rates["cached_input"])

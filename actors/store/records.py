@@ -72,12 +72,12 @@ class OutcomeRecord:
 
 @attrs.frozen
 class ProviderCallRecord:
-    """One attempt at a provider."""
+    """One attempt at a provider: the model asked for, and the one that served."""
 
     step: int
     attempt: int
     provider: str
-    model: str | None
+    asked: str | None
     served: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -92,6 +92,11 @@ class ProviderCallRecord:
     failure: str | None
     detail: str | None
     at: str
+
+    @property
+    def model(self) -> str | None:
+        """Name the model of the call: the one that served, else the one asked for."""
+        return self.served or self.asked
 
 
 @attrs.frozen

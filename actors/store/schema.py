@@ -113,7 +113,7 @@ TABLES: Final = (
             **_STEP,
             "attempt": int,
             "provider": str,
-            "model": str,
+            "asked": str,
             "served": str,
             "prompt_tokens": int,
             "completion_tokens": int,
