@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from actors.agents.roster import Agents as Agents
     from actors.agents.verification import Verification as Verification
     from actors.assembly.running import RunResult as RunResult
-    from actors.assembly.running import open_tree as open_tree
     from actors.assembly.running import run as run
     from actors.assembly.running import run_tree as run_tree
     from actors.assembly.running import run_with as run_with
+    from actors.assembly.trees import open_tree as open_tree
     from actors.containment.ledger import Ledger as Ledger
     from actors.containment.ledger import open_ledger as open_ledger
     from actors.containment.ledger_state import Draw as Draw
@@ -97,7 +97,7 @@ _WHERE = {
     "Usage": "actors.containment.usage",
     "Verification": "actors.agents.verification",
     "open_ledger": "actors.containment.ledger",
-    "open_tree": "actors.assembly.running",
+    "open_tree": "actors.assembly.trees",
     "run": "actors.assembly.running",
     "run_tree": "actors.assembly.running",
     "run_with": "actors.assembly.running",

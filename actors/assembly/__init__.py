@@ -1,6 +1,6 @@
 """The one place that knows all parts, and introduces them to each other.
 
 Read `running.py` (a contract becomes a tree that runs), `task_file.py` (a file
-becomes a contract), `building.py` (a task's words become objects), `reporting.py`
+becomes a contract), `trees.py` (plain functions), `building.py` (a task's words become objects), `reporting.py`
 (what is said of a run, from its store alone).
 """

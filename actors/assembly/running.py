@@ -19,10 +19,9 @@ from actors.agents.contract import TaskContract, unsupported_fields
 from actors.agents.loop import Job, Services, work_on
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
-from actors.agents.ports import Approver, Observer, Provider, RunStore, Tool
+from actors.agents.ports import Approver, Observer, Provider, Tool
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
-from actors.agents.tree import open_tree as _open_tree
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
@@ -47,27 +46,6 @@ class RunResult:
     halt: Halt | None
     leaks: Leaks
     said: str | None
-
-
-def open_tree(
-    limits: Containment,
-    *,
-    store: RunStore | None = None,
-    observer: Observer | None = None,
-    cleanup_allowance: float = 5.0,
-) -> Tree:
-    """Open a tree of plain functions under ``limits``. Use it as ``async with open_tree(limits) as tree``.
-
-    ``store`` is a `Store`; without one the tree is recorded in memory.
-    ``cleanup_allowance`` is in seconds: how long everything together may take to
-    close its accounts once it is halted.
-    """
-    return _open_tree(
-        limits,
-        store=Store.memory() if store is None else store,
-        observer=observer,
-        cleanup_allowance=cleanup_allowance,
-    )
 
 
 async def run(contract: TaskContract, provider: Provider, store: Store | None = None, **options: Any) -> RunResult:

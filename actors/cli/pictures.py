@@ -40,15 +40,16 @@ def shortened(text: str, limit: int = GOAL_CHARS) -> str:
 
 def _agent_line(agent: RunRecord, refused: list[str]) -> Text:
     mark, colour = _mark(agent.outcome, agent.status)
-    line = Text.assemble((f"{mark} ", colour), (agent.path, "bold"), " ")
+    # A line that is too long for the screen is cut, never wrapped: the shape of the tree is what people look at.
+    line = Text.assemble((f"{mark} ", colour), (agent.path, "bold"), " ", no_wrap=True, overflow="ellipsis")
     line.append(agent.outcome or agent.status, colour)
     if agent.steps is not None:
-        line.append(f"  {agent.steps} steps  {(agent.spent_tokens or 0):,} tokens", "dim")
+        line.append(f"  {_steps(agent.steps)}  {(agent.spent_tokens or 0):,} tokens", "dim")
     line.append(f"  {shortened(agent.goal)}")
     if agent.error:
         line.append(f"\n  {shortened(agent.error, 100)}", "red")
     for cap in refused:
-        line.append(f"\n  ✗ a spawn was refused: {cap}", "yellow")
+        line.append(f"\n  ✗ one more spawn was refused by the ceiling on {cap}", "yellow")
     return line
 
 
@@ -146,10 +147,14 @@ def event_line(event: str) -> str | None:
         "retry": lambda e: f"tries again in {e.get('seconds', 0):.1f} s ({e.get('why', '')})",
         "step": lambda e: f"step {e.get('step')}: {', '.join(e.get('calls', [])) or 'no call'}",
         "halted": lambda e: f"halted: {e.get('halt')} by {e.get('by')}",
-        "finished": lambda e: f"ended: {e.get('outcome')} after {e.get('steps')} steps",
+        "finished": lambda e: f"ended: {e.get('outcome')} after {_steps(e.get('steps', 0))}",
     }
     say = words.get(told["kind"])
     return None if say is None else f"{told['path']}: {say(told)}"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -3,6 +3,6 @@
 Read in this order: `chat_wire` and `chat_stream` (pure: the OpenAI chat format),
 `http_errors` (pure: what a failure means), `lanes` (many small pools instead of a
 large one), `openai_chat` (the provider that puts those to work), `estimates`
-(pure: the worst case of a request), `retrying` (pure: how long to wait),
+(pure: the worst case of a request),
 `model_names` (pure), then `script_file` (pure) and `scripted`.
 """

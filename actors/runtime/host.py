@@ -59,6 +59,7 @@ class Host:
         self._ready = trio.Event()
         self._leave = trio.Event()
         self._left = trio.Event()
+        self._over = False
 
     # ── what children need ──────────────────────────────────────────────────
 
@@ -103,7 +104,8 @@ class Host:
         try:
             await trio.sleep_forever()
         except trio.Cancelled as cancelled:
-            if not self._leave.is_set():
+            # Whichever task the cancel reaches first, the tree hears of it: also when the body has begun to leave.
+            if not self._over:
                 self._on_outside("host", getattr(cancelled, "reason", None) or "the host scope was cancelled", None)
             raise
 
@@ -117,6 +119,7 @@ class Host:
                 await finish()
             self._leave.set()
             await self._left.wait()
+        self._over = True
         self._outer.cancel_scope.cancel()
         # The embedder's own cancel, if there is one, goes on from here.
         await self._manager.__aexit__(None, None, None)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.providers.retrying import RateGate, retry_delay
+from actors.agents.retrying import RateGate, retry_delay
 
 
 def test_the_wait_doubles_up_to_the_cap():
