@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -205,9 +206,12 @@ class Agent(Child):
         refusal = self._refuses(limits)
         child: Agent | None = None
 
+        # The step that admits the child may belong to the ledger's task; the child is to see the spawner's context.
+        context = copy_context()
+
         def begin() -> None:
             nonlocal child
-            child = self._make(behaviour, args, limits, place, about)
+            child = context.run(self._make, behaviour, args, limits, place, about)
 
         if refusal is None:
             refusal = await self.tree.ledger.register_agent(self.depth + 1, begin)
@@ -474,8 +478,12 @@ class ChildHandle(Generic[R]):
         if child.exit is None:
             parent = child.parent
             assert isinstance(parent, Agent)
-            async with parent.waiting():
+            wait = Waiting(parent)
+            wait.begin()
+            try:
                 await child.wait_ended()
+            finally:
+                await wait.end()
         assert child.exit is not None
         return child.exit
 

@@ -4,6 +4,12 @@
 answer goes into a one-shot slot that dies with the call, so a late answer can
 reach nobody. An ask whose caller was cancelled before its message was looked
 at is not handled at all: then the caller knows that nothing was done.
+
+An actor whose handler is sync and that is idle (parked, nothing in its mailbox)
+handles an ask in the asking task's own step. Nothing could come between: the
+message would be the next one, and a sync handler lets nobody else run. It saves
+two turns of the scheduler. What a handler raises still ends the actor, in the
+actor's own task.
 """
 
 from __future__ import annotations
@@ -42,12 +48,15 @@ LATER: Final = Later.later
 class Call:
     """One ask: the slot its answer goes to. The first answer counts, and only while the caller waits."""
 
-    __slots__ = ("_open", "_task", "message", "on_abort", "timeout")
+    __slots__ = ("_open", "_task", "at_once", "message", "on_abort", "result", "timeout")
 
     def __init__(self, message: Any, task: trio.lowlevel.Task) -> None:
         self.message = message
         self._task: trio.lowlevel.Task | None = task
         self._open: dict[Call, None] | None = None
+        # Set while the asking task itself runs the handler: then the answer is kept, as nobody is parked for it.
+        self.at_once = False
+        self.result: outcome.Outcome[Any] | None = None
         self.timeout: Entry | None = None
         # Called when the caller gives up; whoever answers later drops what it kept for the call.
         self.on_abort: Callable[[], None] | None = None
@@ -70,7 +79,10 @@ class Call:
         if task is None:
             return False
         self._close()
-        trio.lowlevel.reschedule(task, result)
+        if self.at_once:
+            self.result = result
+        else:
+            trio.lowlevel.reschedule(task, result)
         return True
 
     def abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
@@ -95,6 +107,13 @@ class _Stop:
 _STOP: Final = _Stop()
 
 
+@attrs.frozen(eq=False)
+class _Crash:
+    """The system message that an error of the handler, run in a caller's step, ends the actor by."""
+
+    error: BaseException
+
+
 class Actor(Child, Generic[M]):
     """A child whose work is to handle messages.
 
@@ -103,7 +122,7 @@ class Actor(Child, Generic[M]):
     exception ends the actor, and is the answer of every open ask.
     """
 
-    __slots__ = ("_async", "_calls", "_receive", "dead_letters", "late_answers", "mailbox", "ref")
+    __slots__ = ("_async", "_at_once", "_calls", "_receive", "dead_letters", "late_answers", "mailbox", "ref")
 
     def __init__(
         self,
@@ -121,6 +140,8 @@ class Actor(Child, Generic[M]):
         self._async = inspect.iscoroutinefunction(receive)
         # Asks that have no answer yet, so that an end answers them all.
         self._calls: dict[Call, None] = {}
+        # Asks that were handled in their callers' steps since somebody last yielded.
+        self._at_once = 0
         self.dead_letters = 0
         self.late_answers = 0
         # The address of this incarnation.
@@ -141,6 +162,8 @@ class Actor(Child, Generic[M]):
                 continue
             if message is _STOP:
                 return
+            if type(message) is _Crash:
+                raise message.error
             self._handle(message) if not self._async else await self._handle_async(message)
             handled += 1
             if handled >= BATCH:
@@ -165,6 +188,30 @@ class Actor(Child, Generic[M]):
             if value is not LATER and not message.answer(value):
                 self.late_answers += 1
 
+    def handle_at_once(self, call: Call) -> bool:
+        """Handle a call in its caller's step if nothing can come between; tell whether it was handled."""
+        if self._async or not self.mailbox.idle:
+            return False
+        call.at_once = True
+        try:
+            value = self._receive(call.message, call)
+        except BaseException as error:
+            # The actor ends in its own task, and this call is answered there like all others that are open.
+            self.mailbox.put_system(_Crash(error))
+            value = LATER
+        if value is not LATER:
+            call.answer(value)
+        call.at_once = False
+        return True
+
+    def must_yield(self) -> bool:
+        """Count an ask that was handled in its caller's step; tell whether the caller must let others run."""
+        self._at_once += 1
+        if self._at_once < BATCH:
+            return False
+        self._at_once = 0
+        return True
+
     def _dropped(self, message: Any) -> None:
         self.dead_letters += 1
         if type(message) is Call:
@@ -173,7 +220,7 @@ class Actor(Child, Generic[M]):
     def ended(self, exit: Exit) -> None:
         """Answer every open ask with the end, and count what was never read."""
         for message in self.mailbox.close():
-            if message is not _STOP and type(message) is not Call:
+            if type(message) not in (_Stop, _Crash, Call):
                 self.dead_letters += 1
         reason = GoneReason.crashed if exit.reason is Reason.error else GoneReason.stopped
         for call in list(self._calls):
@@ -226,7 +273,8 @@ class Ref(Generic[M]):
     async def ask(self, message: M, timeout: float | None = None) -> Any:
         """Leave a message and wait for the answer; ``timeout`` in seconds covers both.
 
-        Checkpoint: always.
+        Checkpoint: looks for a cancel always; lets others run unless the actor was
+            idle and answered at once, and then at least once in 64 asks.
         Cancellation: if the message had not been looked at it will not be; else
             what became of it is unknown, and the actor is not disturbed.
 
@@ -238,7 +286,16 @@ class Ref(Generic[M]):
         actor = self._actor
         if actor.exit is not None:
             raise ActorGone(GoneReason.noproc, actor.path, actor.exit)
+        await trio.lowlevel.checkpoint_if_cancelled()
         call = Call(message, trio.lowlevel.current_task())
+        if timeout is None and actor.handle_at_once(call):
+            if call.result is not None:
+                if actor.must_yield():
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                return call.result.unwrap()
+            call._open = actor._calls
+            actor._calls[call] = None
+            return await trio.lowlevel.wait_task_rescheduled(call.abort)
         try:
             call.on_abort = actor.mailbox.put_or_line_up(call)
         except MailboxClosed:

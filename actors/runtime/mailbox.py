@@ -86,6 +86,11 @@ class Mailbox(Generic[M]):
         """Whether no message can be left any more."""
         return self._closed
 
+    @property
+    def idle(self) -> bool:
+        """Whether the reader is parked, nothing is there to be read, and nobody waits for room."""
+        return self._reader is not None and not (self._system or self._user or self._waiting)
+
     def statistics(self) -> MailboxStatistics:
         """Count what went through; needs nobody's cooperation."""
         return MailboxStatistics(len(self._user), self._peak, self._taken, self._dropped, len(self._waiting))
