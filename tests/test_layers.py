@@ -59,6 +59,7 @@ PURE = [
     "agents.rows",
     "agents.spawning",
     "agents.stall",
+    "agents.strict_json",
     "agents.terminal_codec",
     "agents.terminal_slot",
     "agents.terminals",

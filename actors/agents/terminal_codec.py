@@ -1,22 +1,52 @@
-"""The wire form of a terminal. Pure."""
+"""The wire form of a terminal, strict both ways. Pure.
+
+What is decoded and encoded again is the same document; what is not exactly
+right is refused with a typed kind. One table of fields per record says what
+may stand, in the order in which it is written.
+"""
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import attrs
 
+from actors.agents.outcomes import FailureCode
+from actors.agents.strict_json import (
+    CodecRefused,
+    Field,
+    Need,
+    Read,
+    RefusalKind,
+    as_object,
+    identifier,
+    many,
+    opaque,
+    parse,
+    read_object,
+    read_tag,
+    string,
+    u32,
+    u64_text,
+    word,
+)
 from actors.agents.terminals import (
     AgentTerminal,
+    CancellationReason,
     CancelledTerminal,
     FailedTerminal,
     KernelFailure,
     LoopResult,
     MessageCall,
+    PaceAction,
     PaceDecision,
     ProviderMessage,
+    Role,
     Terminal,
+    TerminationReason,
     UsageReport,
     WorkflowOutcome,
+    WorkflowStatus,
     WorkflowTerminal,
 )
 
@@ -99,3 +129,91 @@ def _failure(failure: KernelFailure) -> dict[str, Any]:
     if failure.message:
         document["message"] = failure.message
     return document
+
+
+# ── decoding ────────────────────────────────────────────────────────────────
+
+
+def _record(make: Callable[..., Any], *fields: Field) -> Read:
+    def read(value: Any, at: str) -> Any:
+        return make(**read_object(value, at, fields))
+
+    return read
+
+
+_OPTIONAL: Final = Need.optional
+_EMPTY: Final = Need.omitted_when_empty
+
+_read_usage: Final = _record(
+    UsageReport,
+    Field("input_tokens", u64_text),
+    Field("output_tokens", u64_text),
+    Field("turns", u32),
+    Field("cached_input_tokens", u64_text, _OPTIONAL),
+)
+_read_call: Final = _record(
+    MessageCall, Field("call_id", identifier), Field("name", string), Field("arguments", opaque, _OPTIONAL)
+)
+_read_message: Final = _record(
+    ProviderMessage,
+    Field("role", word(Role)),
+    Field("content", string),
+    Field("tool_calls", many(_read_call), _EMPTY),
+    Field("tool_call_id", identifier, _OPTIONAL),
+    Field("tokens", u32, _OPTIONAL),
+)
+_read_pace: Final = _record(
+    PaceDecision,
+    Field("action", word(PaceAction)),
+    Field("delay_ms", u64_text, _OPTIONAL),
+    Field("reason", string),
+    Field("coerced_from", string, _OPTIONAL),
+)
+_read_result: Final = _record(
+    LoopResult,
+    Field("termination", word(TerminationReason)),
+    Field("final_message", _read_message, _OPTIONAL),
+    Field("turns_used", u32),
+    Field("pace_decision", _read_pace, _OPTIONAL),
+)
+_read_outcome: Final = _record(
+    WorkflowOutcome,
+    Field("workflow_id", identifier),
+    Field("status", word(WorkflowStatus)),
+    Field("completed_nodes", many(identifier), _EMPTY),
+    Field("failed_nodes", many(identifier), _EMPTY),
+)
+_read_failure: Final = _record(
+    KernelFailure, Field("code", word(FailureCode)), Field("message", string, _EMPTY)
+)
+_USAGE: Final = Field("usage", _read_usage)
+_VARIANTS: Final[dict[str, tuple[Callable[..., Terminal], tuple[Field, ...]]]] = {
+    AgentTerminal.kind: (AgentTerminal, (Field("result", _read_result), _USAGE)),
+    WorkflowTerminal.kind: (WorkflowTerminal, (Field("outcome", _read_outcome), _USAGE)),
+    CancelledTerminal.kind: (CancelledTerminal, (Field("reason", word(CancellationReason)), _USAGE)),
+    FailedTerminal.kind: (FailedTerminal, (Field("failure", _read_failure), _USAGE)),
+}
+
+
+def decode_terminal(text: str | bytes) -> Terminal:
+    """Read the wire form of a terminal.
+
+    Raises:
+        CodecRefused: it is not exactly one; names the place and the kind of refusal.
+    """
+    return read_terminal(parse(text), "")
+
+
+def read_terminal(document: Any, at: str) -> Terminal:
+    """Read a terminal out of a parsed document.
+
+    Raises:
+        CodecRefused: as `decode_terminal`.
+    """
+    table = as_object(document, at)
+    kind = read_tag(table, at)
+    if kind not in _VARIANTS:
+        place = f"{at}.kind" if at else "kind"
+        raise CodecRefused(RefusalKind.unknown_variant, place, f"must be one of {', '.join(_VARIANTS)}")
+    make, fields = _VARIANTS[kind]
+    return make(**read_object(table, at, fields, tags=("kind",)))
