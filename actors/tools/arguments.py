@@ -1,89 +1,65 @@
-"""Reading a model's arguments strictly. Pure.
+"""What a model sends to a tool, judged against the one record that also makes the schema. Pure.
 
-Models fill every property they are shown with a zero value, so an empty text
-and 0 mean "not given" for what is optional.
+A tool's arguments are a frozen `msgspec.Struct`; its JSON Schema and the check
+are derived from it, so they cannot differ. Nothing is guessed: ``"10"`` is no
+number. Only a null for what may be left out counts as left out, since some
+models write every key.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from actors.agents.entry_text import bounded, clean
+from actors.agents.ports import ToolSpec
 from actors.errors import ToolFailed
 
-
-def only(arguments: Mapping[str, Any], *names: str) -> None:
-    """Refuse arguments that the tool does not have.
-
-    Raises:
-        ToolFailed: names the first one, and those there are.
-    """
-    for name in arguments:
-        if name not in names:
-            raise ToolFailed(f"there is no argument {name!r}; it takes {', '.join(names)}")
+A = TypeVar("A", bound=msgspec.Struct)
 
 
-def text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    """Read a required text.
-
-    Raises:
-        ToolFailed: it is missing, no text, or empty.
-    """
-    value = arguments.get(name)
-    if not isinstance(value, str):
-        raise ToolFailed(f"{name} must be a text")
-    if not value and not empty:
-        raise ToolFailed(f"{name} must not be empty")
-    return value
-
-
-def optional_text(arguments: Mapping[str, Any], name: str) -> str | None:
-    """Read an optional text; empty is not given.
-
-    Raises:
-        ToolFailed: it is no text.
-    """
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ToolFailed(f"{name} must be a text")
-    return value or None
+def spec_for(name: str, description: str, kind: type[msgspec.Struct]) -> ToolSpec:
+    """Describe a tool with the schema of its arguments."""
+    _, components = msgspec.json.schema_components([kind])
+    schema = dict(components[kind.__name__])
+    properties = {key: _plain(each) for key, each in schema["properties"].items()}
+    return ToolSpec(
+        name,
+        description,
+        {
+            "type": "object",
+            "properties": properties,
+            "required": list(schema.get("required", [])),
+            "additionalProperties": False,
+        },
+    )
 
 
-def optional_count(arguments: Mapping[str, Any], name: str) -> int | None:
-    """Read an optional whole number of at least 1; 0 is not given.
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the null that an optional argument may also be: the model should leave the key out."""
+    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if len(choices) != 1:
+        return {key: value for key, value in schema.items() if key != "title"}
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "title")}
+    return {**choices[0], **rest}
+
+
+def taken(kind: type[A], arguments: Mapping[str, Any], spec: ToolSpec) -> A:
+    """Read the arguments of one call.
 
     Raises:
-        ToolFailed: it is something else.
+        ToolFailed: something is missing, unknown or of the wrong type; says what, and what is wanted.
     """
-    value = arguments.get(name)
-    if value is None or (type(value) is int and value == 0):
-        return None
-    if type(value) is not int or value < 0:
-        raise ToolFailed(f"{name} must be a whole number of at least 1")
-    return value
+    try:
+        return msgspec.convert(dict(arguments), kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        wanted = ", ".join(_signature(spec))
+        raise ToolFailed(f"{spec.name}: {bounded(clean(str(error)), 300)}. It takes: {wanted}") from None
 
 
-def texts(arguments: Mapping[str, Any], name: str) -> list[str]:
-    """Read a list of texts with at least one member.
-
-    Raises:
-        ToolFailed: it is something else.
-    """
-    value = arguments.get(name)
-    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise ToolFailed(f'{name} must be a list of texts, such as ["ls", "-l"]')
-    if not value[0] or any("\x00" in item for item in value):
-        raise ToolFailed(f"{name} must begin with a program, and must hold no NUL")
-    return list(value)
-
-
-def schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Write the JSON Schema of a tool's arguments."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-TEXT: dict[str, Any] = {"type": "string"}
-COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
+def _signature(spec: ToolSpec) -> list[str]:
+    required = spec.parameters["required"]
+    return [
+        f"{name} ({schema.get('type', 'any')}{'' if name in required else ', optional'})"
+        for name, schema in spec.parameters["properties"].items()
+    ]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from actors.agents.ports import Act, Observation, ObservationKind, ToolContext, ToolSpec
-from actors.tools.arguments import only, schema, texts
+import msgspec
+
+from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
+from actors.errors import ToolFailed
+from actors.tools.arguments import spec_for, taken
 from actors.tools.process import Finished, Status, run
+
+
+class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `exec` takes."""
+
+    argv: Annotated[list[str], msgspec.Meta(min_length=1, description="the program and its arguments, one text each")]
 
 
 class Exec:
@@ -19,16 +28,13 @@ class Exec:
     """
 
     read_only = False
-    spec = ToolSpec(
-        "exec",
-        'Run a program in the workspace: argv is a list such as ["python", "-m", "pytest"]. There is no shell.',
-        schema({"argv": {"type": "array", "items": {"type": "string"}, "minItems": 1}}),
-    )
+    spec = spec_for("exec", "Run a program in the workspace. There is no shell.", ExecArguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Run. Cancellation: every process of the command is gone."""
-        only(arguments, "argv")
-        argv = texts(arguments, "argv")
+        argv = taken(ExecArguments, arguments, self.spec).argv
+        if not argv[0] or any("\x00" in part for part in argv):
+            raise ToolFailed("argv must begin with a program, and hold no NUL")
         line = shlex.join(argv)
         await context.authorise(Act.exec, argv[0])
         if line != argv[0]:

@@ -1,250 +1,285 @@
-"""The path guard: nothing a model names leads out of the workspace.
+"""The path guard: what a model names is found without ever leaving the workspace.
 
-A path is walked component by component on open directory descriptors, and no
-component is ever followed by the kernel: a link is read, and walked again from
-the root in its place. What is opened at the end is opened on the descriptor of
-its directory, without following, so a link that is swapped in after the check
-leads nowhere.
+What would be got wrong:
+
+- A path is not a text to compare. It is walked, one part at a time, on open
+  directory descriptors and without following; a link is read, and its target
+  walked in the same way from where the link lies. What leads above the root is
+  refused, and the refusal is the same whether or not anything is out there.
+- Judging and opening are two moments, with a human's answer perhaps hours long
+  between them. So `resolve` gives a path without any link in it, the policy is
+  asked about that, and opening walks it again and follows nothing at all: what
+  was turned into a link meanwhile is refused, not followed.
+- A command that the agent runs is not bound by this; only the sandbox can do that.
+
+This needs the ``*at`` calls of POSIX.
 """
 
-from __future__ import annotations
-
-import errno
 import os
+import re
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import attrs
-
+from actors.agents.entry_text import bounded, clean
 from actors.errors import ToolFailed
 
-# Links in one path; more is a circle.
+MOST_CHARACTERS: Final = 4_096
 MOST_LINKS: Final = 40
-MOST_CHARACTERS: Final = 4096
+# Links may multiply the parts of a path; forty long ones end here.
+MOST_STEPS: Final = 1_000
 
-_DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_GONE: Final = frozenset({errno.ENOENT})
-
-
-def nothing_between() -> None:
-    """Stand between the check and the opening; a test swaps a link in here."""
-
-
-# The seam between looking at a path and opening it.
-between: Callable[[], None] = nothing_between
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNENCODABLE: Final = re.compile("[\ud800-\udfff]")
+# A directory that may be entered but not listed can be walked through too, where the system can say so.
+_WALK: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@attrs.frozen
-class Located:
-    """A path that lies in the workspace. ``relative`` has no links, ``.`` or ``..`` left in it; the root is ``.``."""
-
-    root: str
-    relative: str
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Give the components below the root."""
-        return () if self.relative == "." else tuple(self.relative.split("/"))
-
-
-def locate(root: str, path: str) -> Located:
-    """Resolve a path that a model named, without leaving ``root``.
-
-    The target need not exist; then what exists of the way has been walked.
-
-    Raises:
-        ToolFailed: it leaves the workspace, or is no path.
-    """
-    waiting = list(reversed(_split(root, path)))
-    walked: list[str] = []
-    links = 0
-    while waiting:
-        part = waiting.pop()
-        if part == "..":
-            if not walked:
-                raise ToolFailed(f"{path!r} leads out of the workspace")
-            walked.pop()
-            continue
-        target = _link_at(root, walked, part)
-        if target is None:
-            walked.append(part)
-            continue
-        links += 1
-        if links > MOST_LINKS:
-            raise ToolFailed(f"{path!r} goes through too many links")
-        if target.startswith("/"):
-            walked = []
-            if not (target == root or target.startswith(root.rstrip("/") + "/")):
-                raise ToolFailed(f"{path!r} leads out of the workspace by a link")
-        waiting.extend(reversed(_split(root, target)))
-    return Located(root, "/".join(walked) or ".")
-
-
-def _split(root: str, path: str) -> list[str]:
-    if not path or len(path) > MOST_CHARACTERS:
-        raise ToolFailed("a path must be a text of 1 to 4096 characters")
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
-        raise ToolFailed("a path must not hold control characters")
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise ToolFailed("a path must be valid text") from None
-    if path.startswith("/"):
-        inside = root.rstrip("/")
-        if path != inside and not path.startswith(inside + "/"):
-            raise ToolFailed(f"{path!r} lies outside the workspace; use a path relative to it")
-        path = path[len(inside) :]
-    return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _link_at(root: str, walked: list[str], part: str) -> str | None:
-    """Read the link at a place, None when there is no link or nothing at all."""
-    try:
-        with _opened_dir(root, walked) as folder:
-            if not stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
-                return None
-            return os.readlink(part, dir_fd=folder)
-    except OSError as error:
-        # What is not there yet has no links; a file in the middle is told by whoever opens it.
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return None
-        raise ToolFailed(f"{'/'.join((*walked, part))}: {error.strerror}") from None
+def shown(path: str) -> str:
+    """Write a path for a message: clean, quoted, and not endless."""
+    return f'"{bounded(_CONTROL.sub("?", clean(path)), 200)}"'
 
 
 @contextmanager
-def _opened_dir(root: str, parts: list[str] | tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-    """Open a directory below the root, component by component, following nothing.
-
-    Raises:
-        OSError: it is not there, no directory, or a link was swapped in.
-    """
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def failing(path: str) -> Iterator[None]:
+    """Turn every error of the system into one the model can read."""
     try:
-        for part in parts:
-            if make:
-                try:
-                    os.mkdir(part, dir_fd=folder)
-                except FileExistsError:
-                    pass
-            below = os.open(part, _DIR_FLAGS, dir_fd=folder)
-            os.close(folder)
-            folder = below
-        yield folder
-    finally:
-        os.close(folder)
-
-
-@contextmanager
-def folder_of(place: Located, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the directory that holds a place; give its descriptor and the last name.
-
-    Raises:
-        ToolFailed: it is the root itself, or its directory cannot be opened.
-    """
-    if not place.parts:
-        raise ToolFailed("the workspace itself is a directory")
-    between()
-    try:
-        with _opened_dir(place.root, place.parts[:-1], make=make) as folder:
-            yield folder, place.parts[-1]
+        yield
     except OSError as error:
-        raise failed(place.relative, error) from None
+        raise ToolFailed(f"{shown(path)}: {(error.strerror or str(error)).lower()}") from error
 
 
-def open_read(place: Located) -> int | None:
-    """Open a file for reading; None when there is nothing. The caller closes it.
-
-    Raises:
-        ToolFailed: it is no regular file, or a link was swapped in.
-    """
-    try:
-        with folder_of(place) as (folder, name):
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
-    except ToolFailed as error:
-        if isinstance(error.__context__, OSError) and error.__context__.errno in _GONE:
-            return None
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ToolFailed(f"{place.relative} is not a file")
-    return handle
+def _nothing(name: str) -> None:
+    """Stand where a test swaps files between a look and an opening."""
 
 
-def read_bytes(place: Located, limit: int) -> bytes | None:
-    """Read at most ``limit`` + 1 bytes of a file; None when there is nothing.
+class Workspace:
+    """One directory that no path leads out of.
+
+    ``between`` is called with a name after it was looked at and before it is
+    opened; tests swap it there.
+
+    Example::
+
+        workspace = Workspace("/srv/task")
+        relative = workspace.resolve("notes/../a.txt")   # "a.txt"
+        with workspace.parent(relative) as (descriptor, name):
+            ...
 
     Raises:
-        ToolFailed: it cannot be read.
+        ToolFailed: from every method, whatever the path; nothing was opened or made.
     """
-    handle = open_read(place)
-    if handle is None:
-        return None
-    with os.fdopen(handle, "rb") as file:
-        return file.read(limit + 1)
 
+    def __init__(self, root: str, between: Callable[[str], None] = _nothing) -> None:
+        self.root = os.path.realpath(root)
+        self.between = between
+        # Absolute paths and links may name the root as the operator did, or as it really is.
+        self._prefixes = {self.root, os.path.abspath(root)}
 
-def size_of(place: Located) -> int:
-    """Give the size of a file in bytes; 0 when there is nothing."""
-    handle = open_read(place)
-    if handle is None:
-        return 0
-    try:
-        return os.fstat(handle).st_size
-    finally:
-        os.close(handle)
+    def resolve(self, path: str) -> str:
+        """Find what a path means; give it relative to the root, without links, ``.`` for the root itself.
 
+        What does not exist yet is resolved too, as far as it exists.
+        """
+        problem = _problem(path)
+        if problem is not None:
+            raise ToolFailed(f"path {shown(path)} {problem}")
+        with failing(path):
+            return "/".join(self._names(path)) or "."
 
-def replace(place: Located, content: bytes) -> None:
-    """Put a whole file in place in one step, with missing directories; keep the mode of the one that was there.
-
-    Raises:
-        ToolFailed: it cannot be written; what was there is as it was.
-    """
-    with folder_of(place, make=True) as (folder, name):
-        mode = _mode_of(folder, name)
-        temporary = f".{name[:100]}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(temporary, flags, 0o666, dir_fd=folder)
+    def _names(self, path: str) -> list[str]:
+        place = _Place(self, path)
+        pending = deque(self._parts(path, path))
+        links = 0
         try:
-            with os.fdopen(handle, "wb") as file:
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-                file.write(content)
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(temporary, dir_fd=folder)
-            raise
+            for _ in range(MOST_STEPS):
+                if not pending:
+                    return place.names
+                part = pending.popleft()
+                target = None if part == ".." else place.link(part)
+                if part == "..":
+                    place.up()
+                elif target is None:
+                    place.down(part)
+                else:
+                    links += 1
+                    if links > MOST_LINKS:
+                        raise ToolFailed(f"{shown(path)}: goes through more than {MOST_LINKS} links")
+                    parts = self._parts(target, path)
+                    if target.startswith("/"):
+                        place.restart()
+                    pending.extendleft(reversed(parts))
+        finally:
+            place.close()
+        raise ToolFailed(f"{shown(path)}: has more than {MOST_STEPS} parts on its way")
+
+    def _parts(self, path: str, asked: str) -> list[str]:
+        """Split a path or a link's target; of an absolute one only what follows the root."""
+        if path.startswith("/"):
+            path = "/" + path.lstrip("/")
+            for prefix in self._prefixes:
+                if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+                    path = path[len(prefix) :]
+                    break
+            else:
+                raise outside(asked)
+        return [part for part in path.split("/") if part not in ("", ".")]
+
+    @contextmanager
+    def parent(self, relative: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the directory of a resolved path, following nothing; give its descriptor and the last name.
+
+        ``create`` makes the missing directories. Without it a missing one raises
+        FileNotFoundError, which is the only error that is not a `ToolFailed`.
+        """
+        *names, last = _split(relative)
+        descriptor = self.descend(names, create=create)
+        try:
+            yield descriptor, last
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def directory(self, relative: str) -> Iterator[int]:
+        """Open a resolved directory for listing, following nothing."""
+        names = [] if relative == "." else _split(relative)
+        with failing(relative):
+            above = self.descend(names[:-1])
+            try:
+                if names:
+                    self.between(names[-1])
+                descriptor = os.open(names[-1] if names else ".", _LIST, dir_fd=above)
+            finally:
+                os.close(above)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def descend(self, names: list[str], *, create: bool = False) -> int:
+        """Walk down plain names, following nothing; the caller closes the descriptor."""
+        try:
+            descriptor = os.open(self.root, _WALK)
+        except OSError as error:
+            raise ToolFailed(f"the workspace cannot be opened: {error.strerror}") from error
+        for name in names:
+            try:
+                below = self._enter(descriptor, name, create)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise ToolFailed(f"{shown('/'.join(names))}: {shown(name)} is not a directory") from error
+            finally:
+                os.close(descriptor)
+            descriptor = below
+        return descriptor
+
+    def _enter(self, descriptor: int, name: str, create: bool) -> int:
+        if create:
+            try:
+                os.mkdir(name, dir_fd=descriptor)
+            except FileExistsError:
+                pass
+        self.between(name)
+        return os.open(name, _WALK, dir_fd=descriptor)
 
 
-def _mode_of(folder: int, name: str) -> int | None:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        raise ToolFailed(f"{name} is a directory")
-    return stat.S_IMODE(found.st_mode)
+class _Place:
+    """Where a walk stands: names from the root down, none of them a link, and a descriptor where one exists."""
+
+    def __init__(self, workspace: Workspace, asked: str) -> None:
+        self._workspace = workspace
+        self._asked = asked
+        self.names: list[str] = []
+        self._on_file = False
+        self._descriptor: int | None = workspace.descend([])
+
+    def link(self, name: str) -> str | None:
+        """Give where a link leads, None when it is no link or nothing at all."""
+        if self._descriptor is None or self._on_file:
+            return None
+        try:
+            if not stat.S_ISLNK(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_mode):
+                return None
+            return os.readlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+
+    def down(self, name: str) -> None:
+        """Go to a name that is no link; it need not exist."""
+        self._needs_directory()
+        self.names.append(name)
+        if self._descriptor is None:
+            return
+        above, self._descriptor = self._descriptor, None
+        try:
+            if stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+                self._workspace.between(name)
+                self._descriptor = os.open(name, _WALK, dir_fd=above)
+            else:
+                self._on_file = True
+        except FileNotFoundError:
+            pass
+        finally:
+            os.close(above)
+
+    def up(self) -> None:
+        """Go to the directory above, never above the root."""
+        self._needs_directory()
+        if not self.names:
+            raise outside(self._asked)
+        # Not by opening "..": a directory that was moved away meanwhile would lead elsewhere.
+        self._stand(self.names[:-1])
+
+    def restart(self) -> None:
+        """Go to the root."""
+        self._stand([])
+
+    def _stand(self, names: list[str]) -> None:
+        self.close()
+        self.names = names
+        try:
+            self._descriptor = self._workspace.descend(names)
+        except FileNotFoundError:
+            self._descriptor = None
+
+    def _needs_directory(self) -> None:
+        if self._on_file:
+            raise ToolFailed(f"{shown(self._asked)}: {shown('/'.join(self.names))} is not a directory")
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
-@contextmanager
-def listed(place: Located) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Open a directory and list it, following nothing.
-
-    Raises:
-        ToolFailed: it is no directory, or not there.
-    """
-    between()
-    try:
-        with _opened_dir(place.root, place.parts) as folder, os.scandir(folder) as entries:
-            yield entries
-    except OSError as error:
-        raise failed(place.relative, error) from None
+def outside(path: str) -> ToolFailed:
+    """Make the refusal of a path that leads out; it tells nothing about what is out there."""
+    return ToolFailed(f"{shown(path)} leads out of the workspace; name a path inside it, relative to it")
 
 
-def failed(relative: str, error: OSError) -> ToolFailed:
-    """Say what is wrong with a path, in a line that a model can act on."""
-    if error.errno == errno.ELOOP:
-        return ToolFailed(f"{relative}: a link stands where none was; it is not followed")
-    return ToolFailed(f"{relative}: {error.strerror}")
+def _problem(path: object) -> str | None:
+    if not isinstance(path, str):
+        return "must be a text"
+    if not path:
+        return 'must not be empty; the workspace itself is "."'
+    if len(path) > MOST_CHARACTERS:
+        return f"has {len(path)} characters; at most {MOST_CHARACTERS} are allowed"
+    if _CONTROL.search(path):
+        return "holds a control character"
+    if _UNENCODABLE.search(path):
+        return "holds a character that no file name can have"
+    return None
+
+
+def _split(relative: str) -> list[str]:
+    """Split a resolved path. What is not resolved is a mistake of ours."""
+    if relative == ".":
+        raise ToolFailed("the workspace itself is a directory; name a file in it")
+    names = relative.split("/")
+    assert not {"", ".", ".."} & set(names), relative
+    return names

@@ -12,7 +12,6 @@ the end of the file: an orphan that holds the pipe must not hold the call.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import os
 import secrets
@@ -25,6 +24,8 @@ from typing import Final
 
 import attrs
 import trio
+
+from actors.tools.output import Capture
 
 # Enough to find programs, write in the right language and keep temporary files; never a key or a token.
 ALLOWED_ENVIRONMENT: Final = (
@@ -40,7 +41,7 @@ ALLOWED_ENVIRONMENT: Final = (
     "VIRTUAL_ENV",
 )
 MARK: Final = "ACTORS_COMMAND"
-OUTPUT_CHARS: Final = 200_000
+OUTPUT_BYTES: Final = 200_000
 # After the command has ended, what is still in the pipe is read for so long.
 GRACE_SECONDS: Final = 0.2
 # A killed process is gone at once, unless the kernel holds it.
@@ -63,7 +64,7 @@ class Finished:
     """A command that is over. ``code`` is the exit code or the signal's number, None when there is neither.
 
     ``output`` is standard output and error together, head and tail kept;
-    ``left_out`` counts the characters between them. ``leaked`` names processes that
+    ``left_out`` counts the bytes between them. ``leaked`` names processes that
     did not die of SIGKILL in time.
     """
 
@@ -73,37 +74,6 @@ class Finished:
     left_out: int
     seconds: float
     leaked: tuple[int, ...] = ()
-
-
-class _Capture:
-    """Keeps the head and the tail of what is printed, within a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._head_limit = limit * 2 // 3
-        self._tail_limit = limit - self._head_limit
-        self._head = ""
-        self._tail = ""
-        self.left_out = 0
-
-    def add(self, data: bytes, *, last: bool = False) -> None:
-        text = self._decoder.decode(data, last).replace("\x00", "\ufffd")
-        room = self._head_limit - len(self._head)
-        if room > 0:
-            self._head += text[:room]
-            text = text[room:]
-        if text:
-            self._tail += text
-            extra = len(self._tail) - self._tail_limit
-            if extra > 0:
-                self._tail = self._tail[extra:]
-                self.left_out += extra
-
-    def text(self) -> str:
-        self.add(b"", last=True)
-        if not self.left_out:
-            return self._head + self._tail
-        return f"{self._head}\n[... {self.left_out} characters left out ...]\n{self._tail}"
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -118,7 +88,7 @@ async def run(
     cwd: str,
     timeout: float,
     stdin: bytes = b"",
-    limit: int = OUTPUT_CHARS,
+    limit: int = OUTPUT_BYTES,
     extra: Mapping[str, str] | None = None,
 ) -> Finished:
     """Run a command to its end, or to ``timeout`` seconds.
@@ -144,7 +114,7 @@ async def run(
         return _not_started(argv[0], error)
     except (ValueError, UnicodeEncodeError) as error:
         return Finished(Status.not_started, None, f"{argv[0]!r} cannot be started: {error}", 0, 0.0)
-    capture = _Capture(limit)
+    capture = Capture(limit)
     timed_out = False
     leaked: tuple[int, ...] = ()
     try:
@@ -164,7 +134,7 @@ def _not_started(program: str, error: OSError) -> Finished:
 
 
 def _finished(
-    process: trio.Process, timed_out: bool, capture: _Capture, seconds: float, leaked: tuple[int, ...]
+    process: trio.Process, timed_out: bool, capture: Capture, seconds: float, leaked: tuple[int, ...]
 ) -> Finished:
     code = process.returncode
     text = capture.text()
@@ -175,7 +145,7 @@ def _finished(
     return Finished(status, number, text, capture.left_out, seconds, leaked)
 
 
-async def _talk(process: trio.Process, stdin: bytes, capture: _Capture) -> None:
+async def _talk(process: trio.Process, stdin: bytes, capture: Capture) -> None:
     """Feed and read until the command has ended and its last words are in."""
     over = trio.Event()
 
@@ -183,7 +153,7 @@ async def _talk(process: trio.Process, stdin: bytes, capture: _Capture) -> None:
         assert process.stdout is not None
         try:
             async for data in process.stdout:
-                capture.add(bytes(data))
+                capture.feed(bytes(data))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         finally:

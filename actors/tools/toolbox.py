@@ -1,9 +1,12 @@
 """The built-in tools. Their names are derived from this registry and from nothing else."""
 
 from actors.agents.ports import Tool
+from actors.tools.edit_file import EditFile
 from actors.tools.exec import Exec
-from actors.tools.files import EditFile, ListDir, ReadFile, WriteFile
+from actors.tools.list_dir import ListDir
+from actors.tools.read_file import ReadFile
 from actors.tools.search import Find, Grep
+from actors.tools.write_file import WriteFile
 
 
 def builtin_tools() -> tuple[Tool, ...]:

@@ -14,13 +14,21 @@ from typing import Final
 import attrs
 
 from actors.agents.entry_text import clean
-from actors.agents.verification import CriterionKind, Verification
+from actors.agents.verification import (
+    CommandPasses,
+    FileContains,
+    FileEquals,
+    NoCriterion,
+    Verification,
+    WorkspaceFileContains,
+)
 from actors.errors import ToolFailed
-from actors.tools.files import content_of
-from actors.tools.paths import Located, locate
+from actors.tools.paths import Workspace
 from actors.tools.process import Status, run
+from actors.tools.whole_files import opened, read_bytes
 
 TAIL_CHARS: Final = 4_000
+MOST_BYTES: Final = 16_000_000
 
 
 @attrs.frozen
@@ -45,10 +53,9 @@ async def evaluate(
 
     Cancellation: nothing was decided, and every process of the check is gone.
     """
-    kind = criterion.kind
-    if kind is CriterionKind.none:
+    if isinstance(criterion, NoCriterion):
         return Verdict("none", "failed", "there is no criterion")
-    if kind is CriterionKind.command:
+    if isinstance(criterion, CommandPasses):
         return await _command(criterion, root, exec_timeout, may_exec)
     try:
         return _contains(criterion, root, file, may_read)
@@ -57,27 +64,32 @@ async def evaluate(
 
 
 def _contains(criterion: Verification, root: str, file: str | None, may_read: Callable[[str], bool]) -> Verdict:
-    if criterion.kind is CriterionKind.workspace_file_contains:
-        place = locate(root, criterion.file)
-        if not may_read(place.relative):
+    if isinstance(criterion, WorkspaceFileContains):
+        workspace = Workspace(root)
+        relative, needle = workspace.resolve(criterion.file), criterion.needle
+        if not may_read(relative):
             # Not even whether it is there: the criterion may be a model's.
             return Verdict("contains", "errored", "the policy does not let this file be read")
-        content, needle = content_of(place), criterion.needle
-    else:
-        if file is None:
-            return Verdict("contains", "errored", f"{criterion.kind} needs a single-file contract")
+    elif isinstance(criterion, FileContains | FileEquals) and file is not None:
         path = Path(file)
-        content, needle = content_of(Located(str(path.parent.resolve()), path.name)), criterion.text
-    if content is None:
-        return Verdict("contains", "failed", "the file does not exist")
-    holds = content == needle if criterion.kind is CriterionKind.file_equals else needle in content
+        workspace, relative, needle = Workspace(str(path.parent)), path.name, criterion.text
+    else:
+        return Verdict("contains", "errored", f"{criterion.kind} cannot be evaluated here")
+    with opened(workspace, relative) as descriptor:
+        if descriptor is None:
+            return Verdict("contains", "failed", "the file does not exist")
+        raw = read_bytes(descriptor, MOST_BYTES)
+    if raw is None:
+        return Verdict("contains", "errored", f"the file is larger than {MOST_BYTES:,} bytes")
+    content = raw.decode("utf-8", "replace")
+    holds = content == needle if isinstance(criterion, FileEquals) else needle in content
     return Verdict("contains", "passed" if holds else "failed", "" if holds else "the text is not there")
 
 
 async def _command(
-    criterion: Verification, root: str, exec_timeout: float, may_exec: Callable[[Sequence[str]], bool]
+    criterion: CommandPasses, root: str, exec_timeout: float, may_exec: Callable[[Sequence[str]], bool]
 ) -> Verdict:
-    argv = tuple(criterion.argv)
+    argv = criterion.argv
     if not may_exec(argv):
         return Verdict("command", "errored", f"refused: the policy does not allow {shlex.join(argv)}")
     finished = await run(argv, cwd=root, timeout=exec_timeout)

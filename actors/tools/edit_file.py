@@ -1,0 +1,82 @@
+"""The tool `edit_file`: one passage, which must stand in the file exactly once, becomes another.
+
+The file is read and written in two moments with the approver between them;
+if somebody else wrote it meanwhile, nothing is done.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from actors.agents.ports import Act, Observation, ToolContext
+from actors.errors import ToolFailed
+from actors.tools.arguments import spec_for, taken
+from actors.tools.paths import Workspace, failing, shown
+from actors.tools.whole_files import opened, read_bytes, replace_bytes
+from actors.tools.write_file import as_bytes, written
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+
+
+class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `edit_file` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="the file, relative to the workspace; it must exist")]
+    search: Annotated[str, msgspec.Meta(min_length=1, description="the passage to replace; it must occur exactly once")]
+    replace: Annotated[str, msgspec.Meta(description="what stands there afterwards")]
+
+
+def edited(text: str, search: str, replace: str) -> str:
+    """Replace the one passage.
+
+    Raises:
+        ToolFailed: it is not there, or more than once, overlapping ones included.
+    """
+    if not search:
+        raise ToolFailed("search must not be empty")
+    first = text.find(search)
+    if first < 0:
+        hint = "; the lines of this file end in CR LF" if "\r\n" in text and "\n" in search else ""
+        raise ToolFailed(f"search does not occur in the file{hint}; read the file, and copy the passage exactly")
+    if text.find(search, first + 1) >= 0:
+        raise ToolFailed("search occurs more than once in the file; take more of the lines around it")
+    return text[:first] + replace + text[first + len(search) :]
+
+
+class EditFile:
+    """Edits files. See the file's docstring."""
+
+    spec = spec_for(
+        "edit_file", "Replace one passage of a text file. The passage must occur exactly once.", EditFileArguments
+    )
+    read_only = False
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        """Edit, or leave the file as it is.
+
+        Asks for reading too: whether a passage occurs tells what is in a file.
+
+        Cancellation: nothing was written.
+        """
+        asked = taken(EditFileArguments, arguments, self.spec)
+        workspace = Workspace(context.root)
+        relative = workspace.resolve(asked.path)
+        await context.authorise(Act.read, relative)
+        with opened(workspace, relative) as descriptor, failing(relative):
+            if descriptor is None:
+                raise ToolFailed(f"{shown(relative)} does not exist; write_file makes files")
+            before = read_bytes(descriptor, MOST_BYTES)
+        if before is None:
+            raise ToolFailed(f"{shown(relative)} has more than {MOST_BYTES} bytes; edit it with exec")
+        try:
+            text = edited(before.decode(), asked.search, asked.replace)
+        except UnicodeDecodeError as error:
+            raise ToolFailed(f"{shown(relative)} is no UTF-8 text (byte {error.start}); edit it with exec") from None
+        except ToolFailed as error:
+            raise ToolFailed(f"{shown(relative)}: {error}") from None
+        data = as_bytes(text)
+        await context.authorise(Act.write, relative, content=text)
+        with failing(relative), workspace.parent(relative) as (above, name):
+            changed = replace_bytes(above, name, data, workspace.between, expected=before)
+        return written(relative, data, changed)

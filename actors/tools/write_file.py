@@ -1,0 +1,61 @@
+"""The tool `write_file`: a file whole, new or in place of the old one, all or nothing."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
+from actors.errors import ToolFailed
+from actors.tools.arguments import spec_for, taken
+from actors.tools.paths import Workspace, failing, shown
+from actors.tools.whole_files import replace_bytes
+
+
+class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `write_file` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="the file, relative to the workspace; missing directories are made")]
+    content: Annotated[str, msgspec.Meta(description="the whole new content")]
+
+
+def as_bytes(content: str) -> bytes:
+    """Encode what is to be written.
+
+    Raises:
+        ToolFailed: a lone surrogate is in it; nothing was written.
+    """
+    try:
+        return content.encode()
+    except UnicodeEncodeError as error:
+        raise ToolFailed(f"content holds a character that no file can have, at {error.start}") from None
+
+
+def written(relative: str, data: bytes, changed: bool) -> Observation:
+    """Tell what a write came to."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    size = f"{len(data)} bytes, {lines} lines"
+    unchanged = f"{shown(relative)} has this content already ({size}); unchanged"
+    said = f"wrote {shown(relative)} ({size})" if changed else unchanged
+    return Observation(ObservationKind.write, relative, said, changed=changed)
+
+
+class WriteFile:
+    """Writes files. See the file's docstring."""
+
+    spec = spec_for("write_file", "Write a file whole. It replaces what was there.", WriteFileArguments)
+    read_only = False
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        """Write; content that is there already is reported as unchanged.
+
+        Cancellation: nothing was written. Once it is allowed, it is done in one step.
+        """
+        asked = taken(WriteFileArguments, arguments, self.spec)
+        data = as_bytes(asked.content)
+        workspace = Workspace(context.root)
+        relative = workspace.resolve(asked.path)
+        await context.authorise(Act.write, relative, content=asked.content)
+        with failing(relative), workspace.parent(relative, create=True) as (above, name):
+            changed = replace_bytes(above, name, data, workspace.between)
+        return written(relative, data, changed)
