@@ -11,7 +11,6 @@ What would be got wrong:
 """
 
 # Fields are made by functions that call `attrs.field`, which the linter takes for calls in defaults.
-# ruff: noqa: RUF009
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -204,6 +203,10 @@ def _path_problem(value: object) -> str | None:
     return "must not be empty" if value == "" else f"must be a path, not {type(value).__name__}"
 
 
+_MAYBE_PATH: Final = judging(optional(_path_problem))
+_READS_CRITERION: Final = judging(instance_of(Verification), Verification.from_dict)
+
+
 def _part(default: Any) -> Any:
     """Make a field that holds a part, which reads itself."""
     cls = type(default)
@@ -273,15 +276,9 @@ class TaskContract:
 
     goal: str = attrs.field(validator=fits, metadata=judging(said_problem))
     file: Path = attrs.field(converter=_as_path, validator=fits, metadata=judging(_path_problem))
-    verify: Verification = attrs.field(
-        validator=fits, metadata=judging(instance_of(Verification), Verification.from_dict)
-    )
+    verify: Verification = attrs.field(validator=fits, metadata=_READS_CRITERION)
     root: Path | None = attrs.field(
-        default=None,
-        converter=_as_path_or_none,
-        validator=fits,
-        metadata=judging(optional(_path_problem)),
-        kw_only=True,
+        default=None, kw_only=True, converter=_as_path_or_none, validator=fits, metadata=_MAYBE_PATH
     )
     constraints: tuple[str, ...] = _texts()
     prompt: Prompt = _part(Prompt())
@@ -302,8 +299,7 @@ class TaskContract:
     max_wait_secs: float | None = _seconds()
     memory: MemoryCaps = _part(MemoryCaps())
     exec_timeout: float = _seconds(DEFAULT_EXEC_TIMEOUT, positive_seconds_problem)
-    # Twice a command's time: a lease must not run out while a command does.
-    lease_ttl: float = _seconds(attrs.Factory(lambda self: 2 * self.exec_timeout, True), positive_seconds_problem)
+    lease_ttl: float = _seconds(2 * DEFAULT_EXEC_TIMEOUT, positive_seconds_problem)
     spawn_background_after: float | None = _seconds()
     detached_spawns: bool = judged(flag_problem, True, kw_only=True)
     exec_sandbox: ExecSandbox = _choice(ExecSandbox.workspace_write)
@@ -311,13 +307,7 @@ class TaskContract:
     lsp: tuple[object, ...] = _lives()
     browser: object | None = _live()
     tools: object | None = _live()
-    skills: Path | None = attrs.field(
-        default=None,
-        converter=_as_path_or_none,
-        validator=fits,
-        metadata=judging(optional(_path_problem)),
-        kw_only=True,
-    )
+    skills: Path | None = judged(optional(_path_problem), None, converter=_as_path_or_none, kw_only=True)
     plugins: tuple[object, ...] = _lives()
     agents: Agents = _part(Agents())
     responder: object | None = _live()
@@ -424,10 +414,8 @@ class TaskContract:
         return attrs.evolve(self, memory=caps)
 
     def with_exec_timeout(self, seconds: float) -> "TaskContract":
-        """Cap one command. A lease that was not set by itself goes along."""
-        changed = attrs.evolve(self, exec_timeout=seconds)
-        follows = self.lease_ttl == 2 * self.exec_timeout
-        return attrs.evolve(changed, lease_ttl=2 * changed.exec_timeout) if follows else changed
+        """Cap one command."""
+        return attrs.evolve(self, exec_timeout=seconds)
 
     def with_lease_ttl(self, seconds: float) -> "TaskContract":
         """Set how long a lease holds without being renewed."""
@@ -463,7 +451,7 @@ class TaskContract:
 
     def with_skills(self, directory: str | PurePath | None) -> "TaskContract":
         """Set the directory of skills. It grants nothing."""
-        return attrs.evolve(self, skills=directory)
+        return attrs.evolve(self, skills=_as_path_or_none(directory))
 
     def with_plugins(self, plugins: Sequence[object]) -> "TaskContract":
         """Set the plugins."""
@@ -544,14 +532,14 @@ class TaskContract:
         """
         table = dict(as_table(plain, at))
         found = []
-        if table.get("root") is None:
-            if "file" not in table:
-                found.append((f"{at}.root", "is required; or write file, for work on one file"))
-        else:
+        if table.get("root") is not None:
             if table.get("file", table["root"]) != table["root"]:
                 found.append((f"{at}.file", "a contract with a root has no file; remove one of them"))
-            table = {"verify": {"kind": CriterionKind.none.value}, **table}
             table.pop("file", None)
+        elif "file" not in table:
+            found.append((f"{at}.root", "is required; or write file, for work on one file"))
+        if "file" not in table:
+            table = {"verify": {"kind": CriterionKind.none.value}, **table}
         # A workspace puts its root there, and without either there is a problem already.
         table.setdefault("file", "unused")
         return read_record(cls, table, at, found)

@@ -1,7 +1,8 @@
 """What a step leaves behind: effects for the host to carry out, or the one terminal. Pure.
 
 A step with a terminal has no effects. A document that holds both does not
-decode.
+decode. A step holds at most one effect of a kind: an answer names its effect by
+id, and the host carries different kinds out in the order in which they stand.
 """
 
 import json
@@ -16,6 +17,7 @@ from actors.agents.strict_json import (
     Need,
     RefusalKind,
     as_object,
+    as_read,
     identifier,
     many,
     opaque,
@@ -27,22 +29,25 @@ from actors.agents.strict_json import (
 from actors.agents.terminal_codec import read_terminal, terminal_document
 from actors.agents.terminals import Terminal
 
+_ID: Final = as_read(identifier)
+_TEXT: Final = as_read(string)
+
 
 @attrs.frozen
 class CallProvider:
     """Ask a model. ``model`` None asks for the provider's own."""
 
     kind: ClassVar[str] = "call_provider"
-    model: str | None = None
+    model: str | None = attrs.field(default=None, validator=attrs.validators.optional(_TEXT))
 
 
 @attrs.frozen
 class ToolRequest:
     """One call to be carried out."""
 
-    call_id: str
-    name: str
-    arguments: Any = None
+    call_id: str = attrs.field(validator=_ID)
+    name: str = attrs.field(validator=_TEXT)
+    arguments: Any = attrs.field(default=None, validator=as_read(opaque))
 
 
 @attrs.frozen
@@ -50,7 +55,7 @@ class ExecuteTools:
     """Carry out the calls of an answer."""
 
     kind: ClassVar[str] = "execute_tools"
-    calls: tuple[ToolRequest, ...]
+    calls: tuple[ToolRequest, ...] = attrs.field(converter=tuple)
 
 
 @attrs.frozen
@@ -58,7 +63,7 @@ class SpawnTasks:
     """Start children, by their task ids."""
 
     kind: ClassVar[str] = "spawn_tasks"
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...] = attrs.field(converter=tuple, validator=attrs.validators.deep_iterable(_ID))
 
 
 @attrs.frozen
@@ -66,8 +71,8 @@ class EvaluateMilestone:
     """Look whether a phase of a contract is reached."""
 
     kind: ClassVar[str] = "evaluate_milestone"
-    contract_id: str
-    phase_id: str
+    contract_id: str = attrs.field(validator=_ID)
+    phase_id: str = attrs.field(validator=_ID)
 
 
 EffectBody = CallProvider | ExecuteTools | SpawnTasks | EvaluateMilestone
@@ -77,9 +82,26 @@ EffectBody = CallProvider | ExecuteTools | SpawnTasks | EvaluateMilestone
 class Effect:
     """A thing the host must do and answer. Ids are made from durable facts."""
 
-    effect_id: str
-    causation_input_id: str
+    effect_id: str = attrs.field(validator=_ID)
+    causation_input_id: str = attrs.field(validator=_ID)
     effect: EffectBody
+
+
+def _repeated(effects: tuple[Effect, ...]) -> int | None:
+    """Find the first effect whose kind or id stood before; None when there is none."""
+    kinds: set[str] = set()
+    ids: set[str] = set()
+    for place, effect in enumerate(effects):
+        if effect.effect.kind in kinds or effect.effect_id in ids:
+            return place
+        kinds.add(effect.effect.kind)
+        ids.add(effect.effect_id)
+    return None
+
+
+def _none_repeated(_instance: object, _field: object, effects: tuple[Effect, ...]) -> None:
+    if (place := _repeated(effects)) is not None:
+        raise ValueError(f"effects[{place}]: its kind or its id stands before it in the same step")
 
 
 @attrs.frozen
@@ -87,7 +109,7 @@ class EffectsStep:
     """A step that asks the host for effects; none is a quiet step."""
 
     kind: ClassVar[str] = "effects"
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[Effect, ...] = attrs.field(default=(), converter=tuple, validator=_none_repeated)
 
     @property
     def terminal(self) -> Terminal | None:
@@ -131,7 +153,7 @@ def encode_disposition(step: StepDisposition) -> str:
         document["terminal"] = terminal_document(step.terminal)
     elif step.effects:
         document["effects"] = [_effect_document(effect) for effect in step.effects]
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def _effect_document(effect: Effect) -> dict[str, Any]:
@@ -170,9 +192,18 @@ def decode_disposition(text: str | bytes) -> StepDisposition:
     if kind == TerminalStep.kind:
         return TerminalStep(**read_object(table, "", (Field("terminal", read_terminal),), tags=("kind",)))
     if kind == EffectsStep.kind:
-        effects = Field("effects", many(_read_effect), Need.omitted_when_empty)
+        effects = Field("effects", _read_effects, Need.omitted_when_empty)
         return EffectsStep(**read_object(table, "", (effects,), tags=("kind",)))
     raise CodecRefused(RefusalKind.unknown_variant, "kind", "must be effects or terminal")
+
+
+def _read_effects(value: Any, at: str) -> tuple[Effect, ...]:
+    effects: tuple[Effect, ...] = many(_read_effect)(value, at)
+    if (place := _repeated(effects)) is not None:
+        raise CodecRefused(
+            RefusalKind.policy_violation, f"{at}[{place}]", "its kind or its id stands before it in the same step"
+        )
+    return effects
 
 
 def _read_effect(value: Any, at: str) -> Effect:

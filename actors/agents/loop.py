@@ -209,7 +209,8 @@ class Loop:
     async def _step(self) -> Outcome | None:
         number = self.agent.steps + 1
         if number > self.contract.max_steps:
-            return self._end(OutcomeKind.step_cap_reached)
+            cap = self.contract.max_steps
+            return self._end(OutcomeKind.step_cap_reached, message=f"{self.agent.steps} of {cap} allowed steps used")
         self._move(Event.ask)
         spent = self.agent.own_tokens + self.agent.own_overrun
         answer = await self._ask(number)
@@ -492,12 +493,19 @@ class Loop:
         if kind is not None:
             if kind is OutcomeKind.stalled:
                 await self.recorder.emit(self.agent, "stalled", step=step)
-            return self._end(kind)
+            return self._end(kind, message=self._why(kind))
         self._move(Event.judge)
         if facts.has_criterion and await self._passes(step):
             return self._end(OutcomeKind.success)
         self._move(Event.go_on)
         return None
+
+    def _why(self, kind: OutcomeKind) -> str:
+        if kind is OutcomeKind.cost_budget_exceeded:
+            return f"{self.agent.own_tokens} of {self.contract.max_tokens} allowed tokens used"
+        if kind is OutcomeKind.stalled:
+            return f"no progress in {self.contract.stall.window} steps, after {self._stall.replans} new plans"
+        return ""
 
     async def _passes(self, step: int) -> bool:
         contract, policy = self.contract, self.job.policy

@@ -11,7 +11,19 @@ from typing import Any, Final
 
 import attrs
 
-from actors.errors import ConfigError
+from actors.agents.strict_json import (
+    Field,
+    Need,
+    carriable,
+    identifier,
+    number,
+    read_object,
+    string,
+    truth,
+    whole_number,
+    word,
+)
+from actors.containment.amounts import LARGEST, exact
 from actors.halts import Halt, HaltKind
 
 MESSAGE_CHARS: Final = 2_000
@@ -95,7 +107,8 @@ TABLE: Final[Mapping[OutcomeKind, Row]] = {
 
 
 def _bounded(text: str) -> str:
-    return text[:MESSAGE_CHARS]
+    # The cause is anybody's text: an exception may name a file whose name no encoding can carry.
+    return carriable(text[:MESSAGE_CHARS])
 
 
 @attrs.frozen
@@ -108,10 +121,10 @@ class Outcome:
     """
 
     kind: OutcomeKind
-    steps: int = 0
-    spent_tokens: int = 0
-    overrun_tokens: int = 0
-    spent_microdollars: int = 0
+    steps: int = attrs.field(default=0, validator=exact)
+    spent_tokens: int = attrs.field(default=0, validator=exact)
+    overrun_tokens: int = attrs.field(default=0, validator=exact)
+    spent_microdollars: int = attrs.field(default=0, validator=exact)
     ceiling: HaltKind | None = None
     retryable: bool | None = None
     halt: Halt | None = None
@@ -136,36 +149,60 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Give the plain form; what is absent is left out."""
-        plain: dict[str, Any] = {"kind": self.kind.value}
-        for field in attrs.fields(type(self))[1:]:
-            value = getattr(self, field.name)
-            if value is not None and value != "":
-                plain[field.name] = attrs.asdict(value) if isinstance(value, Halt) else value
-        return plain
+        return {
+            name: _plain(value)
+            for name, value in attrs.asdict(self, recurse=False).items()
+            if value is not None and (name != "message" or value)
+        }
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Outcome":
         """Read the plain form strictly: every word that is written has a way back.
 
         Raises:
-            ConfigError: an unknown key or word.
+            CodecRefused: an unknown key or word, or a value that is not exactly right; names the place.
         """
-        known = {field.name for field in attrs.fields(cls)}
-        unknown = sorted(set(plain) - known)
-        if unknown:
-            raise ConfigError(*((f"outcome.{key}", "unknown key") for key in unknown))
-        try:
-            values = {**plain, "kind": OutcomeKind(plain["kind"])}
-            if "ceiling" in values:
-                values["ceiling"] = HaltKind(values["ceiling"])
-            if "failure_code" in values:
-                values["failure_code"] = FailureCode(values["failure_code"])
-            if "halt" in values:
-                halt = values["halt"]
-                values["halt"] = Halt(**{**halt, "kind": HaltKind(halt["kind"])})
-            return cls(**values)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ConfigError(("outcome", f"cannot be read: {error}")) from error
+        return cls(**read_object(plain, "outcome", _FIELDS))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Halt):
+        facts = attrs.asdict(value, recurse=False).items()
+        return {name: _plain(fact) for name, fact in facts if fact is not None}
+    return carriable(value) if isinstance(value, str) else value
+
+
+def _read_halt(value: Any, at: str) -> Halt:
+    return Halt(**read_object(value, at, _HALT_FIELDS))
+
+
+_OPTIONAL: Final = Need.optional
+_AMOUNT: Final = whole_number(LARGEST)
+_HALT_FIELDS: Final = (
+    Field("kind", word(HaltKind)),
+    Field("by", string, _OPTIONAL),
+    Field("at", number, _OPTIONAL),
+    Field("path", string, _OPTIONAL),
+    Field("reason", string, _OPTIONAL),
+    Field("limit", number, _OPTIONAL),
+    Field("used", number, _OPTIONAL),
+    Field("requested", number, _OPTIONAL),
+)
+_FIELDS: Final = (
+    Field("kind", word(OutcomeKind)),
+    Field("steps", _AMOUNT, _OPTIONAL),
+    Field("spent_tokens", _AMOUNT, _OPTIONAL),
+    Field("overrun_tokens", _AMOUNT, _OPTIONAL),
+    Field("spent_microdollars", _AMOUNT, _OPTIONAL),
+    Field("ceiling", word(HaltKind), _OPTIONAL),
+    Field("retryable", truth, _OPTIONAL),
+    Field("halt", _read_halt, _OPTIONAL),
+    Field("message", string, _OPTIONAL),
+    Field("failure_code", word(FailureCode), _OPTIONAL),
+    Field("request", identifier, _OPTIONAL),
+)
 
 
 def exit_code(outcome: Outcome, *, signal: int | None = None) -> int:

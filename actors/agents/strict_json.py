@@ -6,6 +6,7 @@ prose is for people, kinds are for programs.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final
@@ -20,6 +21,8 @@ MOST_ENTRIES: Final = 1024
 U64_MAX: Final = 2**64 - 1
 U32_MAX: Final = 2**32 - 1
 MOST_ID_BYTES: Final = 256
+# More digits than any number here may have, and few enough for Python to read.
+_MOST_DIGITS: Final = 40
 
 
 class RefusalKind(StrEnum):
@@ -58,7 +61,9 @@ def parse(text: str | bytes, *, most_bytes: int = MOST_BYTES) -> Any:
         raise CodecRefused(RefusalKind.input_too_large, "", f"{len(raw)} bytes, at most {most_bytes}")
     _scan(raw)
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_integer
+        )
     except CodecRefused:
         raise
     except (ValueError, RecursionError) as error:
@@ -103,6 +108,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(word: str) -> Any:
     raise CodecRefused(RefusalKind.malformed_json, "", f"{word} is no number here")
+
+
+def _integer(digits: str) -> int:
+    # Python refuses to read thousands of digits. The first 40 are past every range
+    # already, so the field refuses the number, with its own kind and place.
+    return int(digits[:_MOST_DIGITS])
 
 
 # ── fields ──────────────────────────────────────────────────────────────────
@@ -166,7 +177,7 @@ def as_object(value: Any, at: str) -> Mapping[str, Any]:
     Raises:
         CodecRefused: type_mismatch.
     """
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise CodecRefused(RefusalKind.type_mismatch, at, "must be an object")
     return value
 
@@ -206,19 +217,44 @@ def identifier(value: Any, at: str) -> str:
 
 
 def u64_text(value: Any, at: str) -> int:
-    """Read a whole number up to 2**64 - 1, written as a text."""
+    """Read a whole number up to 2**64 - 1, written as a text. A number in its place is a wrong scalar."""
+    if value is None or isinstance(value, list | dict):
+        raise CodecRefused(RefusalKind.type_mismatch, at, "must be a whole number as text")
     plain = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20
     if not plain or (value != "0" and value[0] == "0") or int(value) > U64_MAX:
-        raise CodecRefused(RefusalKind.invalid_scalar, at, "must be a u64 written as text, like \"12\"")
+        raise CodecRefused(RefusalKind.invalid_scalar, at, 'must be a whole number up to 2^64-1 as text, such as "12"')
     return int(value)
 
 
-def u32(value: Any, at: str) -> int:
-    """Read a whole number below 2**32, written as a number. True is no number."""
-    if type(value) is not int:
-        raise CodecRefused(RefusalKind.type_mismatch, at, "must be a whole number")
-    if not 0 <= value <= U32_MAX:
-        raise CodecRefused(RefusalKind.invalid_scalar, at, f"must be from 0 to {U32_MAX}")
+def whole_number(most: int) -> Read:
+    """Read a whole number from 0 to ``most``, written as a number. True is no number, and 1.0 is not whole."""
+
+    def read(value: Any, at: str) -> int:
+        if type(value) is not int:
+            raise CodecRefused(RefusalKind.type_mismatch, at, "must be a whole number")
+        if not 0 <= value <= most:
+            raise CodecRefused(RefusalKind.invalid_scalar, at, f"must be from 0 to {most}")
+        return value
+
+    return read
+
+
+u32: Final = whole_number(U32_MAX)
+
+
+def number(value: Any, at: str) -> int | float:
+    """Read a finite number, whole or not. True is no number."""
+    if type(value) is not int and type(value) is not float:
+        raise CodecRefused(RefusalKind.type_mismatch, at, "must be a number")
+    if type(value) is float and not math.isfinite(value):
+        raise CodecRefused(RefusalKind.invalid_scalar, at, "must be finite")
+    return value
+
+
+def truth(value: Any, at: str) -> bool:
+    """Read true or false; 0 and 1 are neither."""
+    if type(value) is not bool:
+        raise CodecRefused(RefusalKind.type_mismatch, at, "must be true or false")
     return value
 
 
@@ -248,11 +284,32 @@ def many(read: Read) -> Read:
 
 
 def opaque(value: Any, at: str) -> Any:
-    """Take any JSON as it is, if every text in it can be carried."""
+    """Take any JSON as it is, if every reader can carry it: no lone surrogate, no number beyond 64 bits or infinite."""
     if isinstance(value, str):
         return string(value, at)
     if isinstance(value, list):
         return [opaque(item, f"{at}[{place}]") for place, item in enumerate(value)]
     if isinstance(value, dict):
         return {string(key, at): opaque(item, _at(at, key)) for key, item in value.items()}
-    return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not -(2**63) <= value <= U64_MAX:
+        raise CodecRefused(RefusalKind.invalid_scalar, at, "must fit into 64 bits")
+    return number(value, at)
+
+
+def carriable(text: str) -> str:
+    """Give the text with ``?`` for every lone surrogate: what no encoding can carry would break its writer."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def as_read(read: Read) -> Callable[[object, Any, Any], None]:
+    """Make a validator for a field of a record, so that what can be made can be written and read again."""
+
+    def validate(_instance: object, field: Any, value: object) -> None:
+        try:
+            read(value, field.name)
+        except CodecRefused as refused:
+            raise ValueError(str(refused)) from None
+
+    return validate

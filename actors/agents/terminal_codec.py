@@ -53,7 +53,7 @@ from actors.agents.terminals import (
 
 def encode_terminal(terminal: Terminal) -> str:
     """Write a terminal: ``kind`` first, keys in the order of the records, what is absent or empty left out."""
-    return json.dumps(terminal_document(terminal), ensure_ascii=False)
+    return json.dumps(terminal_document(terminal), ensure_ascii=False, separators=(",", ":"))
 
 
 def terminal_document(terminal: Terminal) -> dict[str, Any]:

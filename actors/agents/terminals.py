@@ -1,20 +1,33 @@
 """The one end fact of a run: four shapes, and nothing else. Pure.
 
-A terminal carries no clock, no effect id, no money and no vendor text: those
-are in events and rows. Usage stands in ``usage`` only, and a parent's includes
-all below it. `terminal_for` maps every outcome to its terminal.
+A terminal carries no clock, no effect id, no money, no path and no text of an
+endpoint or an exception: those are in the outcome, in events and rows. Usage
+stands in ``usage`` only, and a parent's includes all below it. A record that
+could not be read back cannot be made. `terminal_for` maps every outcome to its
+terminal.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 import attrs
 
 from actors.agents.outcomes import FailureCode, Outcome, OutcomeKind
+from actors.agents.strict_json import (
+    U32_MAX,
+    U64_MAX,
+    as_read,
+    carriable,
+    identifier,
+    opaque,
+    string,
+    whole_number,
+)
 from actors.halts import HaltKind
 
-U64_MAX: Final = 2**64 - 1
-U32_MAX: Final = 2**32 - 1
+# Encoded, one character takes 6 bytes at most: the terminal stays below the bound of its codec (1 MiB).
+MESSAGE_CHARS: Final = 150_000
 
 
 class TerminationReason(StrEnum):
@@ -63,24 +76,22 @@ class Role(StrEnum):
     tool = "tool"
 
 
-def _bounded_int(most: int) -> Any:
-    def validate(_instance: object, field: Any, value: object) -> None:
-        if type(value) is not int or not 0 <= value <= most:
-            raise ValueError(f"{field.name} must be a whole number from 0 to {most}, not {value!r}")
-
-    return validate
+_U64: Final = as_read(whole_number(U64_MAX))
+_U32: Final = as_read(whole_number(U32_MAX))
+_TEXT: Final = as_read(string)
+_ID: Final = as_read(identifier)
+_IDS: Final = attrs.validators.deep_iterable(_ID)
+_optional: Final = attrs.validators.optional
 
 
 @attrs.frozen
 class UsageReport:
     """Tokens and turns of a run with all below it. ``cached_input_tokens`` is None when nobody counted it."""
 
-    input_tokens: int = attrs.field(default=0, validator=_bounded_int(U64_MAX))
-    output_tokens: int = attrs.field(default=0, validator=_bounded_int(U64_MAX))
-    turns: int = attrs.field(default=0, validator=_bounded_int(U32_MAX))
-    cached_input_tokens: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_bounded_int(U64_MAX))
-    )
+    input_tokens: int = attrs.field(default=0, validator=_U64)
+    output_tokens: int = attrs.field(default=0, validator=_U64)
+    turns: int = attrs.field(default=0, validator=_U32)
+    cached_input_tokens: int | None = attrs.field(default=None, validator=_optional(_U64))
 
     def plus(self, other: "UsageReport") -> tuple["UsageReport", bool]:
         """Add two reports; a sum past a field's range is held at its maximum. Tell whether one was."""
@@ -103,9 +114,9 @@ class UsageReport:
 class MessageCall:
     """One tool call of a message. ``arguments`` is opaque JSON, None when absent."""
 
-    call_id: str
-    name: str
-    arguments: Any = None
+    call_id: str = attrs.field(validator=_ID)
+    name: str = attrs.field(validator=_TEXT)
+    arguments: Any = attrs.field(default=None, validator=as_read(opaque))
 
 
 @attrs.frozen
@@ -113,10 +124,10 @@ class ProviderMessage:
     """The last message of a run."""
 
     role: Role
-    content: str
-    tool_calls: tuple[MessageCall, ...] = ()
-    tool_call_id: str | None = None
-    tokens: int | None = None
+    content: str = attrs.field(validator=_TEXT)
+    tool_calls: tuple[MessageCall, ...] = attrs.field(default=(), converter=tuple)
+    tool_call_id: str | None = attrs.field(default=None, validator=_optional(_ID))
+    tokens: int | None = attrs.field(default=None, validator=_optional(_U32))
 
 
 @attrs.frozen
@@ -124,9 +135,9 @@ class PaceDecision:
     """What a paced agent decided at its end."""
 
     action: PaceAction
-    reason: str
-    delay_ms: int | None = None
-    coerced_from: str | None = None
+    reason: str = attrs.field(validator=_TEXT)
+    delay_ms: int | None = attrs.field(default=None, validator=_optional(_U64))
+    coerced_from: str | None = attrs.field(default=None, validator=_optional(_TEXT))
 
 
 @attrs.frozen
@@ -134,7 +145,7 @@ class LoopResult:
     """How an agent-shaped run finished."""
 
     termination: TerminationReason
-    turns_used: int
+    turns_used: int = attrs.field(validator=_U32)
     final_message: ProviderMessage | None = None
     pace_decision: PaceDecision | None = None
 
@@ -143,18 +154,18 @@ class LoopResult:
 class WorkflowOutcome:
     """How a workflow drained."""
 
-    workflow_id: str
+    workflow_id: str = attrs.field(validator=_ID)
     status: WorkflowStatus
-    completed_nodes: tuple[str, ...] = ()
-    failed_nodes: tuple[str, ...] = ()
+    completed_nodes: tuple[str, ...] = attrs.field(default=(), converter=tuple, validator=_IDS)
+    failed_nodes: tuple[str, ...] = attrs.field(default=(), converter=tuple, validator=_IDS)
 
 
 @attrs.frozen
 class KernelFailure:
-    """Why a run could not go on."""
+    """Why a run could not go on. ``message`` is in words of this package; the cause itself is in the outcome."""
 
     code: FailureCode
-    message: str = ""
+    message: str = attrs.field(default="", validator=_TEXT)
 
 
 @attrs.frozen
@@ -205,6 +216,24 @@ _LOOP_ENDS: Final = {
     OutcomeKind.stalled: TerminationReason.no_progress,
 }
 _HUMAN_NO: Final = frozenset({OutcomeKind.refused, OutcomeKind.denied, OutcomeKind.plan_rejected})
+# Whose halt cancelled a run. A spent ceiling has no row: it ends a run as a reached ceiling does.
+_CANCELLED_BY: Final[Mapping[HaltKind, CancellationReason]] = {
+    HaltKind.duration: CancellationReason.deadline,
+    HaltKind.cancel: CancellationReason.user,
+    HaltKind.interrupt: CancellationReason.host_shutdown,
+    HaltKind.policy: CancellationReason.user,
+    # From above, by the parent: for the run itself that is its user.
+    HaltKind.parent: CancellationReason.user,
+    HaltKind.restarts_exhausted: CancellationReason.user,
+    HaltKind.lease_lost: CancellationReason.lease_lost,
+}
+_FAILED_WITH: Final[Mapping[FailureCode, str]] = {
+    FailureCode.provider_recovery_exhausted: "call_provider: every provider failed",
+    FailureCode.output_recovery_exhausted: "no acceptable output after the allowed retries",
+    FailureCode.host_effect_failed: "the behaviour raised",
+    FailureCode.resource_exhausted: "",
+    FailureCode.invariant_violated: "internal error",
+}
 
 
 def terminal_for(
@@ -219,40 +248,45 @@ def terminal_for(
     if kind in _LOOP_ENDS:
         return _loop_end(_LOOP_ENDS[kind], outcome, usage, final_message)
     if kind is OutcomeKind.budget_ceiling_reached:
-        return _ceiling(outcome, at_root, usage, final_message)
+        ceiling = outcome.ceiling or (outcome.halt and outcome.halt.kind)
+        if ceiling is not HaltKind.duration:
+            return _loop_end(TerminationReason.token_budget, outcome, usage, final_message)
+        if at_root:
+            return _loop_end(TerminationReason.deadline, outcome, usage, final_message)
+        # For a child the tree's clock is a deadline from above.
+        return CancelledTerminal(CancellationReason.deadline, usage)
+    if kind is OutcomeKind.cancelled:
+        by = HaltKind.cancel if outcome.halt is None else outcome.halt.kind
+        if by in _CANCELLED_BY:
+            return CancelledTerminal(_CANCELLED_BY[by], usage)
+        return _loop_end(TerminationReason.token_budget, outcome, usage, final_message)
     if kind in _HUMAN_NO:
         return CancelledTerminal(CancellationReason.user, usage)
-    if kind is OutcomeKind.cancelled:
-        return CancelledTerminal(_cancelled_by(outcome), usage)
     if kind is OutcomeKind.interrupted:
         return None if durable else CancelledTerminal(CancellationReason.host_shutdown, usage)
     if outcome.is_pause:
         return None
-    assert kind in (OutcomeKind.escalated, OutcomeKind.failed), f"no terminal for {kind}"
-    code = outcome.failure_code or FailureCode.host_effect_failed
-    return FailedTerminal(KernelFailure(code, outcome.message), usage)
+    return FailedTerminal(_failure(outcome), usage)
 
 
 def _loop_end(
     reason: TerminationReason, outcome: Outcome, usage: UsageReport, final_message: str | None
 ) -> AgentTerminal:
-    said = None if final_message is None else ProviderMessage(Role.assistant, final_message)
+    said = None if final_message is None else ProviderMessage(Role.assistant, _capped(final_message))
     return AgentTerminal(LoopResult(reason, min(outcome.steps, U32_MAX), said), usage)
 
 
-def _ceiling(outcome: Outcome, at_root: bool, usage: UsageReport, final_message: str | None) -> Terminal:
-    if outcome.ceiling is HaltKind.duration:
-        if not at_root:
-            # For a child the tree's clock is a deadline from above.
-            return CancelledTerminal(CancellationReason.deadline, usage)
-        return _loop_end(TerminationReason.deadline, outcome, usage, final_message)
-    return _loop_end(TerminationReason.token_budget, outcome, usage, final_message)
+def _capped(text: str) -> str:
+    """Keep a last message within the bounds of the codec; the row of the run holds all of it."""
+    left = len(text) - MESSAGE_CHARS
+    return carriable(text if left <= 0 else f"{text[:MESSAGE_CHARS]} ... ({left} more characters)")
 
 
-def _cancelled_by(outcome: Outcome) -> CancellationReason:
-    kind = None if outcome.halt is None else outcome.halt.kind
-    if kind is HaltKind.duration:
-        return CancellationReason.deadline
-    if kind is HaltKind.lease_lost:
-        return CancellationReason.lease_lost
-    return CancellationReason.user
+def _failure(outcome: Outcome) -> KernelFailure:
+    assert outcome.kind in (OutcomeKind.escalated, OutcomeKind.failed), f"no terminal for {outcome.kind}"
+    code = outcome.failure_code or FailureCode.host_effect_failed
+    if code is FailureCode.host_effect_failed and outcome.kind is OutcomeKind.escalated:
+        # Retryable and yet given up: its retries are used up.
+        how = "transport_exhausted" if outcome.retryable else "failed for good"
+        return KernelFailure(code, f"call_provider: {how}")
+    return KernelFailure(code, _FAILED_WITH[code])

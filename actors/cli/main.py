@@ -6,6 +6,7 @@ on standard error, and exit code 2. A traceback is only ever a bug of ours.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -156,7 +157,7 @@ def validate(file: str, overrides: tuple[str, ...], as_json: bool) -> int:
 @click.argument("what", type=click.Choice(["task"]))
 def schema(what: str) -> int:
     """Print the JSON Schema of a task file."""
-    from actors.assembly.task_file import task_schema
+    from actors.assembly.task_schema import task_schema
 
     print(json.dumps(task_schema(), indent=2))
     return 0
@@ -190,6 +191,10 @@ def _ends() -> Iterator[list[int]]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter shows a question mark; it never ends the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     with _ends() as code:
         answer = cli.main(arguments, prog_name="actors", standalone_mode=False)
         code[0] = answer if isinstance(answer, int) else 0

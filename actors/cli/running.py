@@ -68,7 +68,7 @@ def _starter(task: Task, provider: Provider, store: Store) -> Start:
     async def start(progress: Progress, terminal: Approver, on_open: Callable[[Tree], None]) -> RunResult:
         # A person can only be asked where there is one.
         mode = task.run.approve or ("ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-        options = {
+        options: dict[str, Any] = {
             "observer": progress,
             "prices": task.prices,
             "cleanup_allowance": task.run.cleanup_allowance,

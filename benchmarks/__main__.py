@@ -1,0 +1,46 @@
+"""The command: ``python -m benchmarks [NAME ...] [--json] [--quick] [--list]``."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from benchmarks import agents_http, ceilings, halt, ledger, memory, messages, slots, spawn
+from benchmarks.harness import HEADER, Figure, report
+
+BENCHMARKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+    "ceilings": ceilings.figures,
+    "spawn": spawn.figures,
+    "memory": memory.figures,
+    "messages": messages.figures,
+    "ledger": ledger.figures,
+    "slots": slots.figures,
+    "halt": halt.figures,
+    "agents_http": agents_http.figures,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks that are named, or all; 2 when one is not known."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Figures of actors, each beside a baseline measured in the same run."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which benchmarks; without any: all")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--quick", action="store_true", help="small counts and few rounds: shows that it runs")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    options = parser.parse_args(arguments)
+    if options.list:
+        print("\n".join(BENCHMARKS))
+        return 0
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    if not options.json:
+        print(HEADER)
+    for name in options.names or BENCHMARKS:
+        report(BENCHMARKS[name](options.quick), options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

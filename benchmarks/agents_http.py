@@ -1,0 +1,2 @@
+def figures(quick):
+    return iter(())
