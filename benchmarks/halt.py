@@ -1,6 +1,6 @@
 """Ordered stop of many live agents, beside leaf-first stops written by hand in raw trio."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import trio
@@ -19,9 +19,8 @@ async def _idle(agent: Agent) -> None:
         await trio.sleep_forever()
 
 
-async def _stop(tree: Tree, root, live: int) -> float:  # type: ignore[no-untyped-def]
+async def _stop(tree: Tree, root: Callable[[Agent], Awaitable[None]], live: int) -> float:
     """Run ``root`` until so many agents wait, then stop the tree and give the CPU seconds of it."""
-    spent = 0.0
     async with tree, trio.open_nursery() as nursery:
         nursery.start_soon(tree.run_root, root, ())
         while tree.slots.total().waiting < live:

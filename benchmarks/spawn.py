@@ -5,7 +5,7 @@ recorded; the raw child opens a nursery, and its end is awaited too.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from actors.store.store import Store
 from benchmarks.harness import Arm, Figure, Gate, cpu, interleave, per_operation, rounds_of
 
 GATE = Gate("ratio", "<=", 2.0)
+
+InTree = Callable[[Agent, int], Awaitable[None]]
+InNursery = Callable[[trio.Nursery, int], Awaitable[None]]
 
 
 async def _leaf(_agent: Agent, number: int) -> int:
@@ -68,7 +71,7 @@ async def _raw_fan(nursery: trio.Nursery, n: int) -> None:
         assert shell.value == number
 
 
-async def _in_tree(form, n: int, store: RunStore | None = None) -> float:  # type: ignore[no-untyped-def]
+async def _in_tree(form: InTree, n: int, store: RunStore | None = None) -> float:
     limits = Containment(n + 1, 64, 1, UNLIMITED)
     async with open_tree(limits, store=store) as tree:
 
@@ -83,13 +86,13 @@ async def _in_tree(form, n: int, store: RunStore | None = None) -> float:  # typ
         return await tree.run(root)
 
 
-async def _in_file(form, n: int) -> float:  # type: ignore[no-untyped-def]
+async def _in_file(form: InTree, n: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         async with Store.open(Path(folder) / "runs.db") as store:
             return await _in_tree(form, n, store)
 
 
-async def _in_nursery(form, n: int) -> float:  # type: ignore[no-untyped-def]
+async def _in_nursery(form: InNursery, n: int) -> float:
     async with trio.open_nursery() as nursery:
         began = cpu()
         await form(nursery, n)

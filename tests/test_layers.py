@@ -51,6 +51,7 @@ PURE = [
     "agents.dispositions",
     "agents.entry_text",
     "agents.globs",
+    "agents.judged_fields",
     "agents.outcomes",
     "agents.policy",
     "agents.prompt",

@@ -14,12 +14,14 @@ from actors.agents.contract import TaskContract
 from actors.agents.policy import Policy
 from actors.agents.ports import ToolSpec
 from actors.agents.roster import AgentDef, Agents
-from actors.agents.verification import Verification
+from actors.agents.verification import CriterionKind, Verification
 from actors.errors import ConfigError, ToolFailed
 
 NAME = "spawn_agent"
 DEFAULT_MAX_STEPS = 12
+MOST_STEPS = 10_000
 
+SINGLE_FILE = frozenset({CriterionKind.file_contains, CriterionKind.file_equals})
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _PROPERTIES: dict[str, Any] = {
     "goal": {"type": "string", "description": "What the sub-agent is to do. It sees nothing else."},
@@ -72,8 +74,8 @@ def read_spawn(arguments: Mapping[str, Any], roster: Agents) -> SpawnAsk:
         raise ToolFailed("spawn_agent needs a goal: say what the sub-agent is to do")
     verify = _criterion(arguments)
     steps = arguments.get("max_steps") or None
-    if steps is not None and (type(steps) is not int or steps < 1):
-        raise ToolFailed(f"max_steps must be a whole number of at least 1, not {steps!r}")
+    if steps is not None and (type(steps) is not int or not 1 <= steps <= MOST_STEPS):
+        raise ToolFailed(f"max_steps must be a whole number from 1 to {MOST_STEPS}")
     return SpawnAsk(
         goal,
         verify,
@@ -124,7 +126,8 @@ def _criterion(arguments: Mapping[str, Any]) -> Verification:
     try:
         if other:
             criterion = Verification.from_dict(dict(other), "verify")
-            if not criterion.is_supported:
+            # A child works in a workspace: what is judged on one file alone cannot be judged there.
+            if not criterion.is_supported or criterion.kind in SINGLE_FILE:
                 raise ToolFailed(f"verify of kind {other.get('kind')!r} is not supported")
             return criterion
         return Verification.workspace_file_contains(file, needle)

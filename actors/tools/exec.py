@@ -1,17 +1,24 @@
-"""Running a command in the workspace."""
+"""The tool `exec`: one program with its arguments, without a shell.
 
-from __future__ import annotations
+What a command reads and writes inside the workspace is not bound by the rules
+for files; only the rules for `exec` are, and later the sandbox.
+"""
 
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
+from actors.tools.paths import Workspace
 from actors.tools.process import Finished, Status, run
+from actors.tools.walking import marks
+
+# In a larger workspace it is not looked whether a command changed something.
+MOST_LOOKED_AT: Final = 5_000
 
 
 class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,36 +30,46 @@ class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Exec:
     """Runs one program with arguments; no shell stands between.
 
-    The policy is asked twice: about the program, and about the whole line. A rule
-    may deny either; a deny of one is a deny.
+    The policy is asked about the program, and about the whole line when that is
+    more: a rule may deny either, and a deny of one is a deny. Where both say ask,
+    a human is asked twice.
     """
 
     read_only = False
     spec = spec_for("exec", "Run a program in the workspace. There is no shell.", ExecArguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
-        """Run. Cancellation: every process of the command is gone."""
+        """Run the program to its end or to the time-out.
+
+        Cancellation: every process of the command is gone; what it did until then is done.
+        """
         argv = taken(ExecArguments, arguments, self.spec).argv
-        if not argv[0] or any("\x00" in part for part in argv):
-            raise ToolFailed("argv must begin with a program, and hold no NUL")
+        if not argv[0].strip() or any("\x00" in part for part in argv):
+            raise ToolFailed("exec: argv must begin with a program, and hold no NUL")
         line = shlex.join(argv)
         await context.authorise(Act.exec, argv[0])
         if line != argv[0]:
             await context.authorise(Act.exec, line)
-        finished = await run(argv, cwd=context.root, timeout=context.exec_timeout)
+        workspace = Workspace(context.root)
+        before = await marks(workspace, MOST_LOOKED_AT)
+        finished = await run(argv, cwd=workspace.root, timeout=context.exec_timeout)
         context.report_leaked(finished.leaked)
-        # Whether a command changed files is not known; it is taken to be work.
-        return Observation(ObservationKind.tool, line, described(finished, context.exec_timeout), changed=True)
+        changed = before is None or before != await marks(workspace, MOST_LOOKED_AT)
+        # Others may write here meanwhile; what did not start changed nothing.
+        changed = changed and finished.status not in _NOT_RUN
+        return Observation(ObservationKind.tool, line, described(finished, context.exec_timeout), changed=changed)
+
+
+_NOT_RUN: Final = (Status.not_found, Status.not_started)
 
 
 def described(finished: Finished, timeout: float) -> str:
     """Say how a command ended, and what it printed."""
-    if finished.status in (Status.not_found, Status.not_started):
+    if finished.status in _NOT_RUN:
         return finished.output
     endings = {
         Status.exited: f"exit code {finished.code}",
         Status.signalled: f"ended by signal {finished.code}",
-        Status.timed_out: f"timed out after {timeout:g} s and was killed",
+        Status.timed_out: f"timed out after {timeout:g} s and was killed; what it had printed follows",
     }
-    printed = finished.output or "(it printed nothing)"
-    return f"[{endings[finished.status]}]\n{printed}"
+    return f"[{endings[finished.status]}]\n{finished.output or '(it printed nothing)'}"

@@ -6,11 +6,13 @@ that the model sees is made by the loop, at one place, with `bounded` of
 filling the memory, and says by how much it was cut.
 """
 
+import re
 from typing import Final
 
 from actors.agents.entry_text import clean as clean_text
 
 SNIFFED: Final = 8_192
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MARKS: Final = (
     (b"\xff\xfe\x00\x00", "UTF-32 text"),
     (b"\x00\x00\xfe\xff", "UTF-32 text"),
@@ -29,6 +31,11 @@ _MARKS: Final = (
 def clean(data: bytes | str) -> str:
     """Make text of what came from outside: what no encoding can carry, and NULs, become U+FFFD."""
     return clean_text(data.decode("utf-8", "replace") if isinstance(data, bytes) else data)
+
+
+def one_line(name: str) -> str:
+    """Write the name of a file so that it stays one line of a list, whatever it holds."""
+    return _CONTROL.sub("?", clean(name))
 
 
 def foreign_kind(head: bytes) -> str | None:

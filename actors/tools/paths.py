@@ -70,7 +70,8 @@ class Workspace:
             ...
 
     Raises:
-        ToolFailed: from every method, whatever the path; nothing was opened or made.
+        ToolFailed: from every method, whatever the path; nothing is left open. Directories that
+            ``create`` made stay, even when a deeper one could not be made.
     """
 
     def __init__(self, root: str, between: Callable[[str], None] = _nothing) -> None:
@@ -88,7 +89,13 @@ class Workspace:
         if problem is not None:
             raise ToolFailed(f"path {shown(path)} {problem}")
         with failing(path):
-            return "/".join(self._names(path)) or "."
+            found = "/".join(self._names(path)) or "."
+        if found != ".":
+            problem = _problem(found)
+            if problem is not None:
+                # A link inside led there. The rules of a policy and the records are texts.
+                raise ToolFailed(f"{shown(path)} leads to a name that {problem}")
+        return found
 
     def _names(self, path: str) -> list[str]:
         place = _Place(self, path)

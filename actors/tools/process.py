@@ -2,29 +2,38 @@
 
 No shell. A command runs in a session of its own, with an environment that is an
 allow-list, and nothing it started outlives the call: not a grandchild in the
-background, not one that left its session or lost its parent. Each carries a mark
-in its environment, by which whatever is left is found in /proc and killed; where
-there is no /proc, the process group is killed.
+background, not one that left its session or lost its parent (`leftovers.py`
+finds them). The command itself is reaped last: until then its number is taken,
+and killing its group can hit nobody else.
 
 Output is read until the command ends and a short grace after it, never until
 the end of the file: an orphan that holds the pipe must not hold the call.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets
-import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
+from actors.agents.entry_text import bounded, clean
+from actors.tools.leftovers import (
+    KILL_SECONDS,
+    MARK,
+    descendants,
+    end,
+    has_proc,
+    kill_all,
+    kill_group,
+    new_mark,
+    writers,
+)
 from actors.tools.output import Capture
 
 # Enough to find programs, write in the right language and keep temporary files; never a key or a token.
@@ -40,13 +49,9 @@ ALLOWED_ENVIRONMENT: Final = (
     "USER",
     "VIRTUAL_ENV",
 )
-MARK: Final = "ACTORS_COMMAND"
 OUTPUT_BYTES: Final = 200_000
 # After the command has ended, what is still in the pipe is read for so long.
 GRACE_SECONDS: Final = 0.2
-# A killed process is gone at once, unless the kernel holds it.
-KILL_SECONDS: Final = 2.0
-_PROC: Final = Path("/proc")
 
 
 class Status(StrEnum):
@@ -64,8 +69,8 @@ class Finished:
     """A command that is over. ``code`` is the exit code or the signal's number, None when there is neither.
 
     ``output`` is standard output and error together, head and tail kept;
-    ``left_out`` counts the bytes between them. ``leaked`` names processes that
-    did not die of SIGKILL in time.
+    ``left_out`` counts the bytes between them. For a command that did not start
+    it says why. ``leaked`` names processes that did not die of SIGKILL in time.
     """
 
     status: Status
@@ -76,30 +81,24 @@ class Finished:
     leaked: tuple[int, ...] = ()
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give the environment of a command: what is allowed of ours, and ``extra``."""
-    kept = {name: value for name, value in os.environ.items() if name in ALLOWED_ENVIRONMENT or name.startswith("LC_")}
-    return {**kept, **(extra or {})}
+def environment() -> dict[str, str]:
+    """Give the environment of a command: what is allowed of ours."""
+    return {name: value for name, value in os.environ.items() if name in ALLOWED_ENVIRONMENT or name.startswith("LC_")}
 
 
 async def run(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    timeout: float,
-    stdin: bytes = b"",
-    limit: int = OUTPUT_BYTES,
-    extra: Mapping[str, str] | None = None,
+    argv: Sequence[str], *, cwd: str, timeout: float, stdin: bytes = b"", limit: int = OUTPUT_BYTES
 ) -> Finished:
     """Run a command to its end, or to ``timeout`` seconds.
 
     When this returns or raises, every process that the command started is gone
     (or named in ``leaked``), and what was printed until then is in the result.
+    That takes up to 5 seconds more when something does not die.
 
     Cancellation: as above; nothing is returned.
     """
     began = trio.current_time()
-    mark = secrets.token_hex(8)
+    mark = new_mark(secrets.token_hex(8))
     try:
         process = await trio.lowlevel.open_process(
             list(argv),
@@ -107,124 +106,134 @@ async def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**environment(extra), MARK: mark},
+            env={**environment(), MARK: mark},
             start_new_session=True,
         )
-    except OSError as error:
-        return _not_started(argv[0], error)
-    except (ValueError, UnicodeEncodeError) as error:
-        return Finished(Status.not_started, None, f"{argv[0]!r} cannot be started: {error}", 0, 0.0)
-    capture = Capture(limit)
-    timed_out = False
+    except (OSError, ValueError) as error:
+        return _not_started(argv[0], cwd, error)
+    command = _Command(process, mark, Capture(limit))
     leaked: tuple[int, ...] = ()
     try:
-        with trio.move_on_after(timeout) as scope:
-            await _talk(process, stdin, capture)
-        timed_out = scope.cancelled_caught
+        with trio.move_on_after(timeout):
+            await command.talk(stdin)
     finally:
         with trio.CancelScope(shield=True):
-            leaked = await _end(process, mark)
-    return _finished(process, timed_out, capture, trio.current_time() - began, leaked)
+            leaked = await command.end()
+    return command.finished(trio.current_time() - began, leaked)
 
 
-def _not_started(program: str, error: OSError) -> Finished:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not (error.filename and os.path.isdir(str(error.filename))):
-        return Finished(Status.not_found, None, f"{program!r} is unavailable: there is no such program here", 0, 0.0)
-    return Finished(Status.not_started, None, f"{program!r} cannot be started: {error.strerror}", 0, 0.0)
+def _not_started(program: str, cwd: str, error: Exception) -> Finished:
+    shown = f'"{bounded(clean(program), 200)}"'
+    if not os.path.isdir(cwd):
+        said = f"{shown} cannot be started: the directory it should run in is gone"
+        return Finished(Status.not_started, None, said, 0, 0.0)
+    if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
+        said = f"{shown} is unavailable: there is no such program here, or what it names in its first line is missing"
+        return Finished(Status.not_found, None, said, 0, 0.0)
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Finished(Status.not_started, None, f"{shown} cannot be started: {why}", 0, 0.0)
 
 
-def _finished(
-    process: trio.Process, timed_out: bool, capture: Capture, seconds: float, leaked: tuple[int, ...]
-) -> Finished:
-    code = process.returncode
-    text = capture.text()
-    if timed_out:
-        return Finished(Status.timed_out, None, text, capture.left_out, seconds, leaked)
-    assert code is not None
-    status, number = (Status.exited, code) if code >= 0 else (Status.signalled, -code)
-    return Finished(status, number, text, capture.left_out, seconds, leaked)
+class _Command:
+    """A process that was started, and what it has printed."""
 
+    def __init__(self, process: trio.Process, mark: str, capture: Capture) -> None:
+        self._process = process
+        self._mark = mark
+        self._capture = capture
+        self._ended = False
+        # The end of the output was seen: nobody can write to it any more.
+        self._all_read = trio.Event()
 
-async def _talk(process: trio.Process, stdin: bytes, capture: Capture) -> None:
-    """Feed and read until the command has ended and its last words are in."""
-    over = trio.Event()
+    async def talk(self, stdin: bytes) -> None:
+        """Feed and read until the command has ended and its last words are in.
 
-    async def read() -> None:
-        assert process.stdout is not None
+        Cancellation: what was read is kept.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read)
+            if stdin:
+                nursery.start_soon(self._feed, stdin)
+            await self._wait_unreaped()
+            self._ended = True
+            with trio.move_on_after(GRACE_SECONDS):
+                await self._all_read.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _wait_unreaped(self) -> None:
+        if sys.platform == "linux":
+            try:
+                handle = os.pidfd_open(self._process.pid)
+            except OSError:
+                # An old kernel. Below, the number is free a moment too early; it would have to be given
+                # to a new leader of a group within that moment for anybody to be hit.
+                pass
+            else:
+                try:
+                    await trio.lowlevel.wait_readable(handle)
+                    return
+                finally:
+                    os.close(handle)
+        await self._process.wait()
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for data in self._process.stdout:
+            self._capture.feed(bytes(data))
+        self._all_read.set()
+
+    async def _feed(self, stdin: bytes) -> None:
+        assert self._process.stdin is not None
         try:
-            async for data in process.stdout:
-                capture.feed(bytes(data))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return
-        finally:
-            over.set()
-
-    async def feed() -> None:
-        assert process.stdin is not None
-        try:
-            await process.stdin.send_all(stdin)
-            await process.stdin.aclose()
+            await self._process.stdin.send_all(stdin)
+            await self._process.stdin.aclose()
         except trio.BrokenResourceError:
             # It does not want to read the rest; that is its right.
             return
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(read)
-        if stdin:
-            nursery.start_soon(feed)
-        await process.wait()
-        with trio.move_on_after(GRACE_SECONDS):
-            await over.wait()
-        nursery.cancel_scope.cancel()
+    async def end(self) -> tuple[int, ...]:
+        """Kill and reap all that is left, and give the numbers of what did not die.
 
-
-async def _end(process: trio.Process, mark: str) -> tuple[int, ...]:
-    """Kill and reap all that is left, and give the ids of what did not die."""
-    if process.returncode is None:
-        # The leader is not reaped yet, so its id still names this group and no other.
-        _kill_group(process.pid)
-    with trio.move_on_after(KILL_SECONDS):
-        await process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            await pipe.aclose()
-    if not _PROC.is_dir():
-        _kill_group(process.pid)
-        return ()
-    with trio.move_on_after(KILL_SECONDS):
-        # A process that is forked while we look is found in the next round.
-        while marked := _marked(mark):
-            for number in marked:
-                _kill(number)
-            await trio.sleep(0.005)
-    return tuple(_marked(mark))
-
-
-def _kill_group(number: int) -> None:
-    try:
-        os.killpg(number, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _kill(number: int) -> None:
-    try:
-        os.kill(number, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _marked(mark: str) -> list[int]:
-    """Find the live processes that carry a mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for name in os.listdir(_PROC):
-        if not name.isdigit():
-            continue
+        Cancellation: not while shielded, and it is bounded.
+        """
+        known = descendants(self._process.pid)
+        kill_group(self._process.pid)
         try:
-            # A process that is dead and not reaped has no environment any more.
-            if wanted in (_PROC / name / "environ").read_bytes().split(b"\x00"):
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
+            leaked = await end(self._process.pid, self._mark, known) if has_proc() else ()
+        finally:
+            with trio.move_on_after(KILL_SECONDS):
+                await self._process.wait()
+        if self._process.returncode is None:
+            leaked = (self._process.pid, *leaked)
+        leaked = (*leaked, *await self._drain())
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                await pipe.aclose()
+        return leaked
+
+    async def _drain(self) -> tuple[int, ...]:
+        """Read what was printed last, and end who still holds the pipe."""
+        assert self._process.stdout is not None
+        if not await self._read_on() and has_proc():
+            name = f"pipe:[{os.fstat(self._process.stdout.fileno()).st_ino}]"  # type: ignore[attr-defined]
+            with trio.move_on_after(KILL_SECONDS):
+                kill_all(await writers(name))
+                if not await self._read_on():
+                    return tuple(await writers(name))
+        return ()
+
+    async def _read_on(self) -> bool:
+        if not self._all_read.is_set():
+            with trio.move_on_after(GRACE_SECONDS / 4):
+                await self._read()
+        return self._all_read.is_set()
+
+    def finished(self, seconds: float, leaked: tuple[int, ...]) -> Finished:
+        """Say how it went."""
+        text, left_out = self._capture.text(), self._capture.left_out
+        code = self._process.returncode
+        # What ended by itself did not time out, even if its last words came late.
+        if not self._ended or code is None:
+            return Finished(Status.timed_out, None, text, left_out, seconds, leaked)
+        status, number = (Status.exited, code) if code >= 0 else (Status.signalled, -code)
+        return Finished(status, number, text, left_out, seconds, leaked)

@@ -1,13 +1,13 @@
 """Finding files by name and lines by pattern.
 
 A pattern can take for ever on one line (Python's engine backtracks, and holds
-the interpreter meanwhile), so lines are searched in a process of their own,
-which is killed when its time is over. It is given the text and opens nothing
-itself. Both searches follow no link, skip what the policy does not let be
-read, and say how much that was.
-"""
+the interpreter meanwhile), so patterns are compiled and lines are searched in a
+process of their own, which is killed when its time is over. It is given the
+text and opens nothing itself.
 
-from __future__ import annotations
+Both searches follow no link, and leave out what the policy does not let be
+read. Whatever was left out is counted and said: a short list must not look whole.
+"""
 
 import json
 import os
@@ -21,52 +21,65 @@ import attrs
 import msgspec
 import trio
 
-from actors.agents.entry_text import clean
 from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
+from actors.tools.output import clean, one_line
 from actors.tools.paths import Workspace
 from actors.tools.process import Status, run
-from actors.tools.walking import walk
+from actors.tools.walking import Entry, walk
 from actors.tools.whole_files import opened, read_bytes
 
 HITS: Final = 50
 FILE_BYTES: Final = 2_000_000
 LINE_CHARS: Final = 2_000
+SHOWN_CHARS: Final = 240
 SECONDS: Final = 10.0
 # What one search holds in memory at most.
 CORPUS_BYTES: Final = 50_000_000
+# Fifty lines and fifty names, each character written as an escape: never cut.
+_ANSWER_BYTES: Final = 8_000_000
+# After so many entries everybody else gets a turn; judging one may take many rules.
+_SLICE: Final = 200
 
 
 @attrs.define
 class _Found:
-    """What a search came to. ``total`` counts past the limit."""
+    """What a search came to. ``total`` counts past the limit; the rest counts what is missing from it."""
 
     lines: list[str] = attrs.Factory(list)
     total: int = 0
     kept_out: int = 0
-    cut: bool = False
+    no_text: int = 0
+    cut_lines: int = 0
+    whole: bool = True
 
     def said(self, what: str) -> str:
+        """Write what was found, and all that may be missing."""
         notes = []
         if self.total > len(self.lines):
-            notes.append(f"[{len(self.lines)} of {self.total} {what}]")
+            notes.append(f"[{len(self.lines)} of {self.total} {what} shown]")
         if self.kept_out:
             notes.append(f"[{self.kept_out} files were left out: the policy does not let them be read]")
-        if self.cut:
+        if self.no_text:
+            notes.append(f"[{self.no_text} files were not searched: no text, or larger than {FILE_BYTES} bytes]")
+        if self.cut_lines:
+            notes.append(f"[{self.cut_lines} lines were searched in their first {LINE_CHARS} characters only]")
+        if not self.whole:
             notes.append("[the workspace is too large to be searched whole: search in a smaller part]")
-        return "\n".join((*self.lines, *notes)) or f"No {what}."
+        return "\n".join((*(self.lines or [f"[no {what}]"]), *notes))
 
 
-def _fits(glob: str) -> Callable[[str], bool]:
-    match = re.compile(translate(glob)).match
-    return lambda relative: bool(match(relative) or match(os.path.basename(relative)))
+def fits(glob: str) -> Callable[[str], bool]:
+    """Judge a path by a glob on the whole of it or on its last name. ``*`` passes slashes; ``**/`` may be nothing."""
+    matches = [re.compile(translate(each)).match for each in {glob, glob.replace("**/", "")}]
+    return lambda relative: any(match(relative) or match(os.path.basename(relative)) for match in matches)
 
 
 class FindArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `find` takes."""
 
-    name_glob: Annotated[str, msgspec.Meta(min_length=1, description="a glob, such as *.py")]
+    name_glob: Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="a glob, such as *.py")]
 
 
 class Find:
@@ -76,93 +89,134 @@ class Find:
     spec = spec_for("find", "Find files of the workspace whose name or path fits a glob.", FindArguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
-        """Find. Cancellation: nothing changed."""
+        """Find.
+
+        Cancellation: nothing changed, and nothing is left open.
+        """
         glob = taken(FindArguments, arguments, self.spec).name_glob
         await context.authorise(Act.read, ".")
-        fits = _fits(glob)
+        fitting = fits(glob)
         seen = await walk(Workspace(context.root))
-        found = _Found(cut=not seen.complete)
-        for entry in seen.entries:
-            if entry.is_directory or not fits(entry.relative):
+        found = _Found(whole=seen.complete)
+        for place, entry in enumerate(seen.entries):
+            if place % _SLICE == 0:
+                await trio.lowlevel.checkpoint()
+            if entry.is_directory or not fitting(entry.relative):
                 continue
             if not context.may_read(clean(entry.relative)):
                 found.kept_out += 1
                 continue
             found.total += 1
             if len(found.lines) < HITS:
-                found.lines.append(clean(entry.relative))
+                found.lines.append(one_line(entry.relative))
         return Observation(ObservationKind.find, glob, found.said("files"))
 
 
 class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `grep` takes."""
 
-    pattern: Annotated[str, msgspec.Meta(min_length=1, description="a Python regular expression")]
-    path_glob: Annotated[str | None, msgspec.Meta(description="only files whose name or path fits this glob")] = None
+    pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000, description="a Python regular expression")]
+    path_glob: (
+        Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="only files whose name or path fits it")]
+        | None
+    ) = None
 
 
 class Grep:
-    """Finds lines by a regular expression."""
+    """Finds lines by a regular expression. ``seconds`` bounds the searching itself."""
 
     read_only = True
     spec = spec_for("grep", "Find the lines that fit a regular expression.", GrepArguments)
 
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
-        """Search. Cancellation: nothing changed, and the searching process is gone."""
+        """Search.
+
+        Cancellation: nothing changed, and the searching process is gone.
+        """
         asked = taken(GrepArguments, arguments, self.spec)
-        try:
-            re.compile(asked.pattern)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise ToolFailed(f"the pattern is no regular expression: {error}") from None
         await context.authorise(Act.read, ".")
-        found, corpus = await _gather(context, asked)
-        done = await run([sys.executable, "-I", "-S", "-c", _WORKER], cwd="/", timeout=SECONDS, stdin=corpus)
+        found, texts = await _gather(context, asked)
+        question = json.dumps([asked.pattern, HITS, LINE_CHARS, SHOWN_CHARS]).encode() + b"\n"
+        command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _WORKER]
+        done = await run(command, cwd="/", timeout=self._seconds, stdin=question + b"".join(texts), limit=_ANSWER_BYTES)
+        context.report_leaked(done.leaked)
         if done.status is Status.timed_out:
-            raise ToolFailed(f"the pattern took longer than {SECONDS:g} s; use a simpler one")
+            raise ToolFailed(f"the search took longer than {self._seconds:g} s; use a simpler pattern or a path_glob")
         if done.status is not Status.exited or done.code != 0:
-            raise ToolFailed("the search failed; use a simpler pattern")
-        found.total, found.lines = json.loads(done.output)
+            raise ToolFailed(f"the search failed; use a simpler pattern. {done.output[-300:]}")
+        answer = json.loads(done.output)
+        if isinstance(answer, str):
+            raise ToolFailed(f"the pattern is no regular expression: {answer}")
+        found.total, found.cut_lines, found.lines = answer
         return Observation(ObservationKind.grep, asked.pattern, found.said("lines"))
 
 
 # Kept free of imports of this package: it starts in 15 ms and knows nothing but the text it is given.
+# The question is a line; each file a line with its name and size, and its bytes.
 _WORKER: Final = """
 import json, re, sys
-pattern, most, width, texts = json.loads(sys.stdin.buffer.read())
-search, total, lines = re.compile(pattern).search, 0, []
-for name, content in texts:
-    for number, line in enumerate(content.splitlines(), 1):
-        if search(line[:width]):
+stdin = sys.stdin.buffer
+pattern, most, width, shown = json.loads(stdin.readline())
+def answer(value):
+    sys.stdout.write(json.dumps(value))
+    sys.exit()
+try:
+    search = re.compile(pattern).search
+except (re.error, RecursionError, OverflowError, MemoryError) as error:
+    answer(str(error) or type(error).__name__)
+total, cut, lines = 0, 0, []
+while head := stdin.readline():
+    name, size = json.loads(head)
+    texts = stdin.read(size).decode("utf-8", "replace").split("\\n")
+    for number, line in enumerate(texts[:-1] if texts[-1] == "" else texts, 1):
+        line = line.removesuffix("\\r")
+        cut += len(line) > width
+        hit = search(line[:width])
+        if hit:
             total += 1
             if len(lines) < most:
-                lines.append(f"{name}:{number}: {line[:width]}")
-sys.stdout.write(json.dumps([total, lines]))
+                begin = max(hit.start() - shown // 4, 0) if len(line) > shown else 0
+                end = begin + shown
+                piece = ("..." if begin else "") + line[begin:end] + ("..." if end < len(line) else "")
+                lines.append(f"{name}:{number}: {piece}")
+answer([total, cut, lines])
 """
 
 
-async def _gather(context: ToolContext, asked: GrepArguments) -> tuple[_Found, bytes]:
+async def _gather(context: ToolContext, asked: GrepArguments) -> tuple[_Found, list[bytes]]:
     """Read what is to be searched, within the policy and the bounds."""
     workspace = Workspace(context.root)
-    fits = _fits(asked.path_glob) if asked.path_glob else None
+    fitting = fits(asked.path_glob or "*")
     seen = await walk(workspace)
-    found = _Found(cut=not seen.complete)
-    texts: list[list[str]] = []
+    found = _Found(whole=seen.complete)
+    texts: list[bytes] = []
     size = 0
-    for entry in seen.entries:
-        if entry.is_directory or entry.is_link or (fits is not None and not fits(entry.relative)):
+    for place, entry in enumerate(seen.entries):
+        if place % _SLICE == 0:
+            await trio.lowlevel.checkpoint()
+        if not _is_file(entry) or not fitting(entry.relative):
             continue
         if not context.may_read(clean(entry.relative)):
             found.kept_out += 1
             continue
         content = _text_of(workspace, entry.relative)
-        size += len(content or b"")
+        if content is None:
+            found.no_text += 1
+            continue
+        size += len(content)
         if size > CORPUS_BYTES:
-            found.cut = True
+            found.whole = False
             break
-        if content is not None:
-            texts.append([clean(entry.relative), content.decode("utf-8", "replace")])
+        texts += (json.dumps([one_line(entry.relative), len(content)]).encode() + b"\n", content)
         await trio.lowlevel.checkpoint()
-    return found, json.dumps([asked.pattern, HITS, LINE_CHARS, texts]).encode()
+    return found, texts
+
+
+def _is_file(entry: Entry) -> bool:
+    return not entry.is_directory and not entry.is_link
 
 
 def _text_of(workspace: Workspace, relative: str) -> bytes | None:

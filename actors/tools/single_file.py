@@ -1,7 +1,6 @@
-"""The one tool of single-file work."""
+"""The one tool of single-file work: it writes the one file, and takes no path."""
 
-from __future__ import annotations
-
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +21,11 @@ class SingleFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class SingleFile:
-    """Writes the one file of a contract, whole. The file is the operator's choice; the model names none."""
+    """Writes the one file of a contract, whole.
+
+    The file is the operator's choice, and where a link of his leads is his choice
+    too; the model names none. No policy governs it.
+    """
 
     read_only = False
 
@@ -31,10 +34,15 @@ class SingleFile:
         self.spec = spec_for("write_file", f"Write the whole of {file.name}.", SingleFileArguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
-        """Write. Cancellation: the file is as it was, or whole and new."""
+        """Write; content that is there already is reported as unchanged.
+
+        Cancellation: there is nothing in it that could be cancelled.
+        """
         data = as_bytes(taken(SingleFileArguments, arguments, self.spec).content)
-        workspace = Workspace(str(self._file.parent))
-        name = self._file.name
-        with failing(name), workspace.parent(name, create=True) as (above, last):
-            changed = replace_bytes(above, last, data, workspace.between)
-        return written(name, data, changed)
+        return written(self._file.name, data, self._replace(data))
+
+    def _replace(self, data: bytes) -> bool:
+        file = Path(os.path.realpath(self._file))
+        workspace = Workspace(str(file.parent))
+        with failing(file.name), workspace.parent(file.name) as (above, last):
+            return replace_bytes(above, last, data, workspace.between)

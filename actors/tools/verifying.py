@@ -4,8 +4,7 @@ Errored is not failed: a check that could not be made says nothing of the work.
 A signal or a timeout never passes, whatever exit code is expected.
 """
 
-from __future__ import annotations
-
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from actors.agents.entry_text import clean
+from actors.agents.entry_text import bounded
 from actors.agents.verification import (
     CommandPasses,
     FileContains,
@@ -23,6 +22,7 @@ from actors.agents.verification import (
     WorkspaceFileContains,
 )
 from actors.errors import ToolFailed
+from actors.tools.output import foreign_kind
 from actors.tools.paths import Workspace
 from actors.tools.process import Status, run
 from actors.tools.whole_files import opened, read_bytes
@@ -71,7 +71,8 @@ def _contains(criterion: Verification, root: str, file: str | None, may_read: Ca
             # Not even whether it is there: the criterion may be a model's.
             return Verdict("contains", "errored", "the policy does not let this file be read")
     elif isinstance(criterion, FileContains | FileEquals) and file is not None:
-        path = Path(file)
+        # The operator named this file; where a link of his leads is his choice too.
+        path = Path(os.path.realpath(file))
         workspace, relative, needle = Workspace(str(path.parent)), path.name, criterion.text
     else:
         return Verdict("contains", "errored", f"{criterion.kind} cannot be evaluated here")
@@ -80,10 +81,13 @@ def _contains(criterion: Verification, root: str, file: str | None, may_read: Ca
             return Verdict("contains", "failed", "the file does not exist")
         raw = read_bytes(descriptor, MOST_BYTES)
     if raw is None:
-        return Verdict("contains", "errored", f"the file is larger than {MOST_BYTES:,} bytes")
-    content = raw.decode("utf-8", "replace")
-    holds = content == needle if isinstance(criterion, FileEquals) else needle in content
-    return Verdict("contains", "passed" if holds else "failed", "" if holds else "the text is not there")
+        return Verdict("contains", "errored", f"the file is larger than {MOST_BYTES} bytes")
+    # As bytes: a decoded text could show U+FFFD where the file holds something else.
+    wanted = needle.encode()
+    if raw == wanted if isinstance(criterion, FileEquals) else wanted in raw:
+        return Verdict("contains", "passed")
+    kind = foreign_kind(raw)
+    return Verdict("contains", "failed", "the text is not there" if kind is None else f"the file is {kind}")
 
 
 async def _command(
@@ -91,14 +95,17 @@ async def _command(
 ) -> Verdict:
     argv = criterion.argv
     if not may_exec(argv):
-        return Verdict("command", "errored", f"refused: the policy does not allow {shlex.join(argv)}")
+        line = bounded(shlex.join(argv), 500)
+        return Verdict("command", "errored", f"refused: the policy does not allow {line}")
     finished = await run(argv, cwd=root, timeout=exec_timeout)
-    tail = clean(finished.output)[-TAIL_CHARS:]
-    if finished.status is Status.timed_out:
-        return Verdict("command", "failed", f"timed out after {exec_timeout:g} s\n{tail}")
-    if finished.status is Status.signalled:
-        return Verdict("command", "failed", f"ended by signal {finished.code}\n{tail}")
-    if finished.status is not Status.exited:
-        return Verdict("command", "errored", tail)
-    verdict = "passed" if finished.code == criterion.expect_exit else "failed"
-    return Verdict("command", verdict, f"exit code {finished.code}\n{tail}")
+    endings = {
+        Status.exited: f"exit code {finished.code}",
+        Status.signalled: f"ended by signal {finished.code}",
+        Status.timed_out: f"timed out after {exec_timeout:g} s",
+    }
+    if finished.status not in endings:
+        return Verdict("command", "errored", finished.output)
+    passed = finished.status is Status.exited and finished.code == criterion.expect_exit
+    leaked = f"; these processes did not die: {finished.leaked}" if finished.leaked else ""
+    detail = f"{endings[finished.status]}{leaked}\n{finished.output[-TAIL_CHARS:]}"
+    return Verdict("command", "passed" if passed else "failed", detail)

@@ -6,7 +6,6 @@ cancelled, and holds nobody up. It ends after `MOST_SEEN` entries and says so.
 
 import os
 import stat
-from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -84,20 +83,22 @@ def _sorted(found: list[Entry]) -> tuple[Entry, ...]:
 async def marks(workspace: Workspace, most: int) -> frozenset[tuple[str, int, int, int]] | None:
     """Take a mark of each file (path, size, time, number), to see later whether something changed.
 
-    None when there are more than ``most`` entries: then nobody knows.
+    None when there are more than ``most`` entries, or the workspace is gone: then nobody knows.
 
     Cancellation: nothing is left open.
     """
-    seen = await walk(workspace, most)
-    if not seen.complete:
+    try:
+        seen = await walk(workspace, most)
+    except (OSError, ToolFailed):
         return None
     found = set()
-    for each in seen.entries:
-        look: Callable[[str], os.stat_result] = os.lstat
+    for place, each in enumerate(seen.entries):
+        if place % _SLICE == 0:
+            await trio.lowlevel.checkpoint()
         try:
-            mark = look(f"{workspace.root}/{each.relative}")
+            mark = os.lstat(f"{workspace.root}/{each.relative}")
         except OSError:
             continue
         if not stat.S_ISDIR(mark.st_mode):
             found.add((each.relative, mark.st_size, mark.st_mtime_ns, mark.st_ino))
-    return frozenset(found)
+    return frozenset(found) if seen.complete else None

@@ -52,7 +52,7 @@ def assert_idle(provider: OpenAIChat) -> None:
 
 async def until_idle(server: ModelServer) -> None:
     # The server notices a closed connection a moment later; it has no event for that.
-    while server.working:  # noqa: ASYNC110
+    while server.working:
         await trio.sleep(0.01)
 
 

@@ -65,7 +65,7 @@ async def test_what_is_appended_is_written_soon_without_any_commit(path: Path):
     async with Store.open(path) as store:
         await store.append(event("a"))
         with trio.fail_after(5):
-            while texts(store) != ["a"]:  # noqa: ASYNC110 (what is watched is a file)
+            while texts(store) != ["a"]:
                 await trio.sleep(0.005)
 
 

@@ -85,7 +85,7 @@ async def test_a_client_that_goes_away_is_noticed(answer):
             await ask(client, server.base_url)
         assert scope.cancelled_caught
         with trio.fail_after(1):
-            while server.working or server.connections:  # noqa: ASYNC110
+            while server.working or server.connections:
                 await trio.sleep(0.005)
     assert (server.calls, server.peak) == (1, 1)
 
