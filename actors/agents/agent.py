@@ -637,6 +637,10 @@ class AgentLedger:
             if isinstance(held, Reservation):
                 agent.held = agent.held or {}
                 agent.held[held.id] = held
+        except BudgetExceeded as refusal:
+            # The ledger knows what is left; the agent knows its cap and what it has used.
+            cap = agent.limits.max_tokens or 0
+            raise BudgetExceeded(refusal.axis, cap, agent.own_tokens, refusal.requested) from None
         finally:
             if wait.begun:
                 await wait.end()

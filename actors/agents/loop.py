@@ -615,19 +615,20 @@ class Loop:
             ask.definition,
             trusted_gate=False,
         )
-        self._check_price(job)
+        await self._check_price(job, step)
         child = await self.agent.spawn_agent(
             work_on, (job,), job.limits(), place=(step, ordinal), about=job.about()
         )
         await self._record_spawn(step, ordinal, ask, call, child)
         return child
 
-    def _check_price(self, job: Job) -> None:
+    async def _check_price(self, job: Job, step: int) -> None:
         """Refuse a model without a price while a cost ceiling stands, before anything is counted."""
         unknown = self._needs_price and self.services.prices.get(job.priced_model) is None
         if unknown and self.contract.on_unknown_price == OnUnknownPrice.refuse:
             refusal = UnknownPrice(job.priced_model or "(the provider's own)")
             self.agent.tree.ledger.state.count_refusal(refusal.cap)
+            await self.agent.tree.refused(self.agent, refusal, step)
             raise refusal
 
     async def _record_spawn(self, step: int, ordinal: int, ask: SpawnAsk, call: ToolCall, child: Agent) -> None:

@@ -132,7 +132,10 @@ class Recorder:
         """
         outcome = agent.outcome = outcome_of(agent, exit)
         row = self._finished_row(agent, exit, outcome)
-        event = self.event(agent.path, agent.depth, "finished", {"outcome": outcome.kind, "steps": outcome.steps})
+        facts: dict[str, Any] = {"outcome": outcome.kind, "steps": outcome.steps}
+        if outcome.message:
+            facts["cause"] = outcome.message
+        event = self.event(agent.path, agent.depth, "finished", facts)
         if agent.parent is None:
             totals = agent.tree.totals_row()
             await self.store.commit(row, event, totals)

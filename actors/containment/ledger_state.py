@@ -251,7 +251,7 @@ class LedgerState:
         came first and waits.
 
         Returns the reservation; `WAIT` when it fits under ceiling minus spent but
-        not beside what others hold; ``Draw.halted`` when the tree is latched, or
+        not beside what others hold, or when the last admitted calls are still open; ``Draw.halted`` when the tree is latched, or
         not even the minimal request fits: then it is latched, and nothing is sent
         or billed.
 
@@ -264,6 +264,9 @@ class LedgerState:
             raise BudgetExceeded("tokens", own_tokens, 0, quote.minimal_tokens)
         limit = self.containment.max_total_calls
         if limit is not None and self.calls >= limit:
+            if self._open:
+                # The calls that were admitted are paid for: their answers are waited for before the tree is stopped.
+                return WAIT
             self.latch(Halt(HaltKind.calls, by, now, limit=limit, used=self.calls, requested=1))
             return Draw.halted
         output = self._output_under(quote, own_tokens)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,12 +54,15 @@ def test_the_note_lists_what_was_tried_and_is_bounded() -> None:
     assert note is not None and "- read:xxx" in note and len(note) < 400
 
 
-@given(st.lists(st.booleans(), max_size=30), st.integers(1, 6), st.integers(0, 2))
+@given(st.lists(st.booleans(), max_size=30), st.integers(2, 6), st.integers(0, 2))
 def test_varied_exploration_is_never_flagged(changes: list[bool], window: int, replans: int) -> None:
     steps = [Signature(f"call {place}", changed) for place, changed in enumerate(changes)]
-    # A window of one step cannot see a repeat: every step would be a circle of itself.
-    if window > 1:
-        assert set(words(verdicts(steps, window, replans))) <= {"-"}
+    assert set(words(verdicts(steps, window, replans))) <= {"-"}
+
+
+@pytest.mark.xfail(strict=True, reason="with a window of 1 the contract is accepted, and every step with a call is stuck")
+def test_a_window_of_one_does_not_flag_exploration() -> None:
+    assert set(words(verdicts([Signature(f"call {n}", True) for n in range(4)], window=1))) == {"-"}
 
 
 @given(st.lists(st.builds(Signature, st.sampled_from(["", "a", "b"]), st.booleans()), max_size=30), st.integers(0, 3))

@@ -176,7 +176,6 @@ async def test_AB77_the_cause_stands_in_the_parents_next_request_and_in_the_stor
     assert (call.asked, call.failure) == ("gone", "request") and "no model named gone" in (call.detail or "")
 
 
-@pytest.mark.xfail(strict=True, reason="no event of the trace holds the cause: finished tells the outcome's word only")
 async def test_AB77_the_cause_stands_in_the_trace(tmp_path: Path) -> None:
     ran, _ = await a_child_without_a_model(tmp_path)
     told = [event.event for event in ran.store.trace(ran.result.run_id)]
@@ -230,7 +229,7 @@ async def test_no_retry_is_made_past_the_agents_own_time(tmp_path: Path, autojum
 
 async def test_AB8_one_429_slows_its_siblings(tmp_path: Path, autojump_clock: Any) -> None:
     limited = ProviderError(ProviderErrorKind.rate_limited, "slow down", status=429, retry_after=30)
-    step = ("no_such_tool", {})
+    step: tuple[str, dict[str, Any]] = ("no_such_tool", {})
     provider = Timed([
         say(*[spawn(f"child {n}") for n in range(3)]),
         say(when="child 0", error=limited, delay=1), say(when="child 0", text="zero"),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors.tools.leftovers import MARK
 from actors.tools.process import Status, environment, run
 
 # What a command may leave behind. {m} is a length of sleep that is also the mark to look for.
@@ -18,14 +17,13 @@ HIDING = {
     "in the background": "sleep {m} & sleep 0.05",
     "in a session of its own": "setsid sleep {m} & sleep 0.05",
     "without a parent, deaf to the hang-up": "(nohup sleep {m} >/dev/null 2>&1 &); sleep 0.05",
-    "in a session of its own, without a parent, saying nothing": "(setsid sleep {m} >/dev/null 2>&1 &); sleep 0.05",
+    "without a parent, in a session of its own, silent": "(setsid sleep {m} >/dev/null 2>&1 &); sleep 0.05",
     "holding the output": "sleep {m} & exit 0",
-    "without our environment": "env -i sleep {m} >/dev/null & sleep 0.05",
-    "without our environment, in a session of its own, holding the output": (
-        "(env -i setsid sleep {m} &); sleep 0.05"
-    ),
+    "without its environment": "env -i sleep {m} >/dev/null & sleep 0.05",
+    "without its environment, in a session of its own, holding the output": "(env -i setsid sleep {m} &); sleep 0.05",
     "deaf to a polite request": "(trap '' TERM HUP INT; sleep {m}) & sleep 0.05",
 }
+hides = pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)
 needs_setsid = pytest.mark.skipif(shutil.which("setsid") is None, reason="needs the program setsid")
 
 
@@ -34,26 +32,195 @@ def shell(line: str) -> list[str]:
 
 
 @needs_setsid
-@pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)
-async def test_nothing_outlives_a_command_that_ends(hiding, marker, root):
-    control = subprocess.Popen(shell(hiding.format(m=marker.text)), start_new_session=True, stdout=subprocess.PIPE)
-    await trio.sleep(0.1)
-    assert marker.living(), "it does hide when nobody looks for it"
-    done = await run(shell(f"echo said; {hiding.format(m=marker.text)}; exit 7"), cwd=str(root), timeout=5)
-    mine = [line for line in marker.living() if f"exit 7" in line]
-    kill_marked(marker)
-    control.wait()
-    control.stdout.close()
-    assert mine == []
-    assert (done.output, done.leaked) == ("said\n", ())
-    assert done.status is Status.exited
-
-
-def kill_marked(marker) -> None:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+@hides
+def test_what_hides_outlives_a_command_that_nobody_looks_after(hiding, marker, root):
+    subprocess.run(shell(hiding.format(m=marker.text)), start_new_session=True, stdout=subprocess.DEVNULL, check=False)
+    try:
+        assert len(marker.living()) >= 1
+    finally:
+        for process in Path("/proc").iterdir():
             try:
-                if marker.text.encode() in Path("/proc", name, "cmdline").read_bytes():
-                    os.kill(int(name), signal.SIGKILL)
+                if process.name.isdigit() and marker.text.encode() in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
             except OSError:
                 continue
+
+
+@needs_setsid
+@hides
+async def test_nothing_outlives_a_command_that_ends(hiding, marker, root):
+    done = await run(shell(f"echo said; {hiding.format(m=marker.text)}"), cwd=str(root), timeout=5)
+    assert marker.living() == []
+    assert (done.status, done.code, done.output, done.leaked) == (Status.exited, 0, "said\n", ())
+
+
+@needs_setsid
+@hides
+async def test_nothing_outlives_a_command_that_times_out_and_what_it_printed_is_kept(hiding, marker, root):
+    line = f"echo said; {hiding.replace('exit 0', '').format(m=marker.text)}; wait; sleep {marker.text}"
+    done = await run(shell(line), cwd=str(root), timeout=0.25)
+    assert marker.living() == []
+    assert (done.status, done.code, done.output, done.leaked) == (Status.timed_out, None, "said\n", ())
+
+
+@needs_setsid
+@hides
+async def test_nothing_outlives_a_command_that_is_cancelled(hiding, marker, root):
+    with trio.move_on_after(0.25) as scope:
+        await run(shell(f"{hiding.replace('exit 0', '').format(m=marker.text)}; wait"), cwd=str(root), timeout=60)
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert marker.living() == []
+
+
+@needs_setsid
+async def test_who_descends_from_a_command_is_found_whatever_it_sheds(marker, root):
+    line = f"env -i setsid sleep {marker.text} >/dev/null 2>&1 & sleep {marker.text}"
+    done = await run(shell(line), cwd=str(root), timeout=0.25)
+    assert done.status is Status.timed_out
+    assert marker.living() == []
+
+
+async def test_a_command_inside_a_command_dies_with_the_outer_one(marker, root):
+    inner = f"import trio; from actors.tools.process import run; trio.run(lambda: run(['sleep', '{marker.text}'], cwd='/', timeout=60))"
+    package = str(Path(__file__).parents[2])
+    argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r}); {inner}"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: run(argv, cwd=str(root), timeout=60))
+        with trio.fail_after(10):
+            while not any(line.startswith("sleep") for line in marker.living()):
+                await trio.sleep(0.02)
+        # SIGKILL gives the inner one no chance to clean up.
+        nursery.cancel_scope.cancel()
+    assert marker.living() == []
+
+
+async def test_a_timed_out_command_does_no_work_afterwards(root):
+    done = await run(shell("(sleep 0.4; echo late > late.txt) & sleep 60"), cwd=str(root), timeout=0.1)
+    assert done.status is Status.timed_out
+    await trio.sleep(0.5)
+    assert not (root / "late.txt").exists()
+
+
+async def test_it_does_the_same_work_when_there_is_time(root):
+    await run(shell("(sleep 0.05; echo late > late.txt) & wait"), cwd=str(root), timeout=5)
+    assert (root / "late.txt").exists()
+
+
+async def test_an_orphan_that_holds_the_output_does_not_hold_the_call(marker, root):
+    done = await run(shell(f"sleep {marker.text} & echo said"), cwd=str(root), timeout=30)
+    assert done.seconds < 1
+    assert done.output == "said\n"
+
+
+async def test_no_dead_process_is_left_to_reap(root):
+    await run(shell("true & sleep 60 & exit 0"), cwd=str(root), timeout=5)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a Linux kernel")
+def test_orphans_that_fall_to_us_are_reaped(root):
+    """As process 1 of a container, or as a subreaper, we are the new parent of every orphan."""
+    code = """
+import ctypes, os, sys, trio
+from actors.tools.process import run
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+trio.run(lambda: run(["sh", "-c", "(sleep 0.01 &); (sleep 60 &); exit 0"], cwd="/", timeout=5))
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("none is left")
+"""
+    path = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("none is left\n", "")
+
+
+async def test_many_commands_end_at_once(marker, root):
+    ends = []
+
+    async def one(place: int) -> None:
+        done = await run(shell(f"echo {place}; sleep {marker.text} & sleep {marker.text}"), cwd=str(root), timeout=0.3)
+        ends.append((done.status, done.output))
+
+    async with trio.open_nursery() as nursery:
+        for place in range(20):
+            nursery.start_soon(one, place)
+    assert sorted(ends) == sorted((Status.timed_out, f"{place}\n") for place in range(20))
+    assert marker.living() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "timeout", "status", "code"),
+    [
+        ("exit 0", 5, Status.exited, 0),
+        ("exit 3", 5, Status.exited, 3),
+        ("exit 127", 5, Status.exited, 127),
+        ("kill -KILL $$", 5, Status.signalled, 9),
+        ("sleep 5", 0.05, Status.timed_out, None),
+    ],
+)
+async def test_each_end_has_a_status_of_its_own(line, timeout, status, code, root):
+    done = await run(shell(line), cwd=str(root), timeout=timeout)
+    assert (done.status, done.code) == (status, code)
+
+
+async def test_last_words_that_come_late_do_not_make_an_end_a_time_out(marker, root):
+    done = await run(shell(f"sleep {marker.text} & exit 4"), cwd=str(root), timeout=0.1)
+    assert (done.status, done.code) == (Status.exited, 4)
+
+
+async def test_a_program_that_is_missing_is_told_from_one_that_cannot_start(root):
+    (root / "plain.txt").write_text("no program")
+    (root / "lost.sh").write_text("#!/no/such/interpreter\n")
+    (root / "lost.sh").chmod(0o755)
+    missing = await run(["no-such-program"], cwd=str(root), timeout=5)
+    assert (missing.status, missing.code) == (Status.not_found, None)
+    assert missing.output.startswith('"no-such-program" is unavailable')
+    assert (await run(["./lost.sh"], cwd=str(root), timeout=5)).status is Status.not_found
+    denied = await run(["./plain.txt"], cwd=str(root), timeout=5)
+    assert (denied.status, denied.output) == (Status.not_started, '"./plain.txt" cannot be started: Permission denied')
+    nul = await run(["echo", "a\0b"], cwd=str(root), timeout=5)
+    assert (nul.status, nul.output) == (Status.not_started, '"echo" cannot be started: embedded null byte')
+    gone = await run(["echo"], cwd=str(root / "gone"), timeout=5)
+    assert (gone.status, "the directory it should run in is gone" in gone.output) == (Status.not_started, True)
+
+
+async def test_both_outputs_are_read_in_order_and_what_is_fed_arrives(root):
+    done = await run(shell("cat; echo err >&2; echo out"), cwd=str(root), timeout=5, stdin=b"fed\n" * 50_000)
+    assert done.output[-len("fed\nerr\nout\n") :] == "fed\nerr\nout\n"
+
+
+async def test_a_command_that_reads_nothing_may_be_fed(root):
+    done = await run(["true"], cwd=str(root), timeout=5, stdin=b"x" * 1_000_000)
+    assert (done.status, done.code) == (Status.exited, 0)
+
+
+async def test_endless_output_is_bounded_and_the_gap_is_named(root):
+    done = await run(shell("echo first; head -c 5000000 /dev/zero | tr '\\0' x; echo last"), cwd=str(root), timeout=5, limit=100)
+    assert done.left_out == 5_000_011 - 100
+    assert done.output.startswith("first\nxxx")
+    assert done.output.endswith("xxxlast\n")
+    assert f"[... {done.left_out} bytes left out ...]" in done.output
+
+
+async def test_bytes_that_are_no_text_are_replaced(root):
+    done = await run(shell(r"printf 'a\227b\000c'"), cwd=str(root), timeout=5)
+    assert done.output == "a\ufffdb\ufffdc"
+
+
+async def test_a_command_inherits_an_allow_list_and_no_key(root, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-2")
+    monkeypatch.setenv("LC_MONETARY", "C")
+    done = await run(["env"], cwd=str(root), timeout=5)
+    names = {line.split("=")[0] for line in done.output.splitlines()}
+    assert "canary" not in done.output
+    assert {"PATH", "LC_MONETARY"} <= names
+    assert names - set(environment()) <= {"ACTORS_COMMAND", "PWD", "SHLVL", "_"}
+
+
+async def test_a_command_cannot_read_from_the_terminal(root):
+    done = await run(shell("read line || echo nothing"), cwd=str(root), timeout=5)
+    assert done.output == "nothing\n"

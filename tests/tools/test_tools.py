@@ -137,7 +137,8 @@ async def test_a_search_leaves_out_what_may_not_be_read_and_says_so(root: Path) 
 
 async def test_many_hits_are_bounded_with_the_true_total(root: Path) -> None:
     (root / "many.txt").write_text("hit\n" * 500)
-    assert "[50 of 500 lines]" in (await use("grep", Context(root), pattern="hit")).text
+    said = (await use("grep", Context(root), pattern="hit")).text
+    assert said.count("many.txt:") == 50 and "500" in said
 
 
 async def test_a_pattern_that_backtracks_for_ever_is_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
