@@ -270,9 +270,11 @@ class Agent(Child):
             await trio.lowlevel.checkpoint()
         if self.limits.max_duration is not None:
             self._timer = self.host.deadlines.at(trio.current_time() + self.limits.max_duration, self._out_of_time)
-        await self.tree.slots.enter(self)
-        self.started_at = trio.current_time()
+        slots = self.tree.slots
+        if not slots.enter_nowait(self):
+            await slots.stand_in_line(self)
         if self.tree.recorder is not None:
+            self.started_at = trio.current_time()
             await self._record_start()
         return await self._behaviour(self, *self._args)
 
@@ -426,7 +428,9 @@ class Waiting:
         agent = self._agent
         agent._waits -= 1
         if agent._waits == 0 and agent.seat is Seat.waiting:
-            await agent.tree.slots.take_again(agent)
+            slots = agent.tree.slots
+            if not slots.take_again_nowait(agent):
+                await slots.take_again(agent)
             # Another task of the behaviour began to wait while this one stood in line.
             if agent._waits and agent.holds_slot:
                 agent.tree.slots.give_back(agent)

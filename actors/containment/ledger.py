@@ -253,7 +253,6 @@ class Ledger:
         Checkpoint: always.
         Cancellation: nothing was counted and nothing began.
         """
-        whole("depth", depth)
         refusal: SpawnRefusal | None = await self._actor.ref.ask(_Register(depth, begin))
         return refusal
 

@@ -118,9 +118,19 @@ class Slots:
         Checkpoint: only if it must wait.
         Cancellation: no slot is held, and the agent is out of the line.
         """
+        if not self.enter_nowait(agent):
+            await self.stand_in_line(agent)
+
+    def enter_nowait(self, agent: Borrower) -> bool:
+        """Take the first slot of an agent if one is free and nobody stands in line; tell whether it has it."""
         assert agent.seat is Seat.fresh
-        if not self._returning and not self._fresh and self._take(agent):
-            return
+        return not self._returning and not self._fresh and self._take(agent)
+
+    async def stand_in_line(self, agent: Borrower) -> None:
+        """Wait for the first slot of an agent.
+
+        Cancellation: no slot is held, and the agent is out of the line.
+        """
         self._move(agent, Seat.queued)
         if self.on_queue is not None:
             self.on_queue(agent)
@@ -137,7 +147,7 @@ class Slots:
         Checkpoint: only if it must wait.
         Cancellation: no slot is held, and the agent counts as waiting.
         """
-        if not self._returning and self._take(agent):
+        if self.take_again_nowait(agent):
             return
         self._move(agent, Seat.returning)
         try:
@@ -145,6 +155,10 @@ class Slots:
         except trio.Cancelled:
             self._move(agent, Seat.waiting)
             raise
+
+    def take_again_nowait(self, agent: Borrower) -> bool:
+        """Take a slot again if one is free and nobody who came back earlier waits; tell whether it has it."""
+        return not self._returning and self._take(agent)
 
     def leave(self, agent: Borrower) -> None:
         """Be done, from whatever state; a held slot is given back. Idempotent."""

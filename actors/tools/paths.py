@@ -269,9 +269,7 @@ def outside(path: str) -> ToolFailed:
     return ToolFailed(f"{shown(path)} leads out of the workspace; name a path inside it, relative to it")
 
 
-def _problem(path: object) -> str | None:
-    if not isinstance(path, str):
-        return "must be a text"
+def _problem(path: str) -> str | None:
     if not path:
         return 'must not be empty; the workspace itself is "."'
     if len(path) > MOST_CHARACTERS:

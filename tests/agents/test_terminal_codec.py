@@ -254,9 +254,10 @@ def test_an_id_is_a_short_text_without_control_characters(value: Any, kind: str)
     outcome = {"workflow_id": value, "status": "completed"}
     document = {"kind": "workflow", "outcome": outcome, "usage": usage_of()["usage"]}
     assert refusal(document).kind == kind
-    in_list = {"workflow_id": "w", "status": "completed", "completed_nodes": ["a", value]}
-    refused = refusal({**document, "outcome": in_list})
-    assert (refused.kind, refused.path) == (kind, "outcome.completed_nodes[1]")
+    for nodes in ("completed_nodes", "failed_nodes"):
+        in_list = {"workflow_id": "w", "status": "completed", nodes: ["a", value]}
+        refused = refusal({**document, "outcome": in_list})
+        assert (refused.kind, refused.path) == (kind, f"outcome.{nodes}[1]")
 
 
 def test_the_longest_id_is_taken() -> None:

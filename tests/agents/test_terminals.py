@@ -188,6 +188,12 @@ def test_the_longest_last_message_still_fits_the_codec(character: str) -> None:
     assert decode_terminal(encode_terminal(terminal)) == terminal
 
 
+def test_more_steps_than_a_terminal_can_count_are_held_at_its_maximum() -> None:
+    outcome = Outcome(OutcomeKind.step_cap_reached, steps=U32_MAX + 1)
+    terminal = terminal_for(outcome, at_root=True, usage=USAGE, final_message=None, durable=True)
+    assert terminal == AgentTerminal(LoopResult(TerminationReason.max_turns, U32_MAX), USAGE)
+
+
 def test_a_person_and_an_error_are_no_reasons_to_finish() -> None:
     assert [reason.value for reason in TerminationReason] == [
         "completed",

@@ -255,14 +255,14 @@ async def test_a_ceiling_of_zero_sends_nothing(tmp_path: Path) -> None:
 # ── calls ───────────────────────────────────────────────────────────────────
 
 
-async def test_three_calls_and_ten_children_make_at_most_three_requests(tmp_path: Path) -> None:
+async def test_three_calls_and_ten_children_make_exactly_three_requests(tmp_path: Path) -> None:
     def script(body: dict[str, Any], _number: int) -> Answer:
         return Answer(text="done", delay=0.02) if children_first(body) else Answer(calls=fan_out(10))
 
     async with open_model_server(script) as server:
         async with OpenAIChat(server.base_url, api_key="", model="m") as provider:
             ran = await run(task(tmp_path), provider, limits(max_total_calls=3), tools=())
-        assert server.calls <= 3 == ran.tree.ledger.snapshot().calls
+        assert server.calls == ran.tree.ledger.snapshot().calls == 3
     assert ran.result.outcome.ceiling is HaltKind.calls
     # Those that were cut are charged in full: never less than the endpoint counts.
     assert ran.spent >= server.billed_tokens
