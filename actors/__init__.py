@@ -104,6 +104,9 @@ _WHERE = {
 }
 
 
+__all__ = list(_WHERE)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'actors' has no attribute {name!r}")

@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from actors.agents.outcomes import Outcome
+from actors.agents.recording import settled_row
 from actors.agents.rows import AgentEvent, QueueEntered, QueueLeft, RunStarted, RunStatus
 from actors.agents.terminal_slot import TerminalSlot
 from actors.containment.amounts import whole
@@ -92,7 +93,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -118,6 +119,9 @@ class Agent(Child):
         self._waits = 0
         self._timer: Any = None
         self.started_at: float | None = None
+        # The shield under which it stands in line to go on, and who waits for that.
+        self.shield: trio.CancelScope | None = None
+        self.behind: trio.Event | None = None
         # Where it was made: step and ordinal of the call, for rows. Zero for a plain spawn.
         self.place = (0, 0)
         self.own_tokens = 0
@@ -282,13 +286,15 @@ class Agent(Child):
         about = self.about
         recorder = self.tree.recorder
         assert recorder is not None
-        rows: list[Any] = [self._row(about)]
+        rows: list[Any] = [self.start_row()]
         if isinstance(self.parent, Agent) and self._about is None:
             rows.append(AgentEvent(self.parent.run_id, 0, "spawn", about.goal, self.run_id))
         await recorder.store.append(*rows)
         await recorder.emit(self, "started", goal=about.goal)
 
-    def _row(self, about: About) -> RunStarted:
+    def start_row(self) -> RunStarted:
+        """Give the row of the start."""
+        about = self.about
         return RunStarted(
             self.run_id,
             self.tree.run_id,
@@ -318,25 +324,35 @@ class Agent(Child):
         )
         self.tree.stop_below(self, halt)
 
+    def cut(self) -> None:
+        """Cancel the work, also while it stands in line for its slot."""
+        super().cut()
+        if self.shield is not None:
+            self.shield.cancel()
+
     def is_echo(self, error: BaseException) -> bool:
         """Tell whether a behaviour let through that a child of it was halted, while it is being halted itself."""
+        if isinstance(error, BaseExceptionGroup):
+            return error.split(Halted)[1] is None
         return isinstance(error, Halted)
 
     def resting(self) -> None:
-        """Give the slot back: the work is over, children may still run."""
+        """Give the slot back and close what is held: the work is over, children may still run."""
+        for reservation in list((self.held or {}).values()):
+            # Whether its request was billed is unknown, so it is charged in full.
+            settlement = self.ledger.settle_nowait(reservation, None)
+            if self.tree.recorder is not None:
+                self.tree.recorder.note(self, settled_row(self.run_id, reservation, settlement))
         if self.children and self.seat is Seat.working:
             self.tree.slots.give_back(self)
             if self.tree.recorder is not None:
-                self.tree.recorder.store.append_nowait(RunStatus(self.run_id, "draining"))
+                self.tree.recorder.note(self, RunStatus(self.run_id, "draining"))
         elif not self.children:
             self._leave()
 
     def ended(self, exit: Exit) -> None:
         """Give back whatever is still held, and hand usage up."""
         self._leave()
-        for reservation in list((self.held or {}).values()):
-            # Whether its request was billed is unknown, so it is charged in full.
-            self.ledger.settle_nowait(reservation, None)
         if self._timer is not None:
             self._timer.cancel()
         usage, turns = self.total_usage()
@@ -427,13 +443,41 @@ class Waiting:
         """
         agent = self._agent
         agent._waits -= 1
-        if agent._waits == 0 and agent.seat is Seat.waiting:
-            slots = agent.tree.slots
-            if not slots.take_again_nowait(agent):
-                await slots.take_again(agent)
-            # Another task of the behaviour began to wait while this one stood in line.
-            if agent._waits and agent.holds_slot:
-                agent.tree.slots.give_back(agent)
+        if agent._waits:
+            return
+        if agent.seat is Seat.waiting:
+            if not agent.tree.slots.take_again_nowait(agent):
+                await self._come_back()
+        elif agent.seat is Seat.returning:
+            # Another task of the behaviour stands in line for the same slot; nobody works until it is served.
+            await self._behind()
+
+    async def _come_back(self) -> None:
+        """Stand in line, whatever cancels this block: a local time-out must not put an agent to work without a slot.
+
+        The agent's own stop breaks the shield; then it is on its way out and works no more.
+        """
+        agent = self._agent
+        with trio.CancelScope(shield=True) as scope:
+            agent.shield = scope
+            try:
+                await agent.tree.slots.take_again(agent)
+            finally:
+                agent.shield = None
+                behind, agent.behind = agent.behind, None
+                if behind is not None:
+                    behind.set()
+        # Another task of the behaviour began to wait while this one stood in line.
+        if agent._waits and agent.holds_slot:
+            agent.tree.slots.give_back(agent)
+
+    async def _behind(self) -> None:
+        agent = self._agent
+        if agent.behind is None:
+            agent.behind = trio.Event()
+        with trio.CancelScope(shield=True):
+            # Ends when the task in line is served or the agent is stopped, since that one is.
+            await agent.behind.wait()
 
     async def __aenter__(self) -> None:
         self.begin()
@@ -579,6 +623,14 @@ class AgentLedger:
     @property
     def own_remaining(self) -> int | None:
         """Give what the agent's own cap leaves; None without one."""
+        agent = self._agent
+        cap = agent.limits.max_tokens
+        if cap is None:
+            return None
+        return max(cap - agent.own_tokens - self._ledger.state.held_by(agent.path), 0)
+
+    def _own_left(self) -> int | None:
+        """Give what the agent's cap leaves of what it has spent; the ledger knows what it holds."""
         cap = self._agent.limits.max_tokens
         return None if cap is None else max(cap - self._agent.own_tokens, 0)
 
@@ -603,8 +655,9 @@ class AgentLedger:
         whole("tokens", tokens)
         agent = self._agent
         cap = agent.limits.max_tokens
-        if cap is not None and agent.own_tokens + tokens > cap:
-            raise BudgetExceeded("tokens", cap, agent.own_tokens, tokens)
+        used = agent.own_tokens + self._ledger.state.held_by(agent.path)
+        if cap is not None and used + tokens > cap:
+            raise BudgetExceeded("tokens", cap, used, tokens)
         # Counted before the wait, so that two tasks of one behaviour cannot both fit; taken back if it was not drawn.
         agent.own_tokens += tokens
         try:
@@ -634,7 +687,7 @@ class AgentLedger:
                 tokens,
                 microdollars,
                 by=agent.path,
-                own_tokens=self.own_remaining,
+                own_left=self._own_left,
                 note=(agent.run_id, 0, 0) if note is None else note,
                 on_wait=wait.begin,
             )
@@ -657,6 +710,9 @@ class AgentLedger:
         """
         settlement = await self._ledger.settle(reservation, usage, microdollars)
         self._count(reservation, settlement, usage)
+        agent = self._agent
+        if agent.tree.recorder is not None:
+            agent.tree.recorder.note(agent, settled_row(agent.run_id, reservation, settlement))
         return settlement
 
     def settle_nowait(self, reservation: Reservation, usage: Usage | int | None, microdollars: int = 0) -> Settlement:

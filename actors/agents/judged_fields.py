@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -247,6 +248,15 @@ def _read_value(field: Any, plain: Any, at: str) -> Any:
     return value
 
 
+_AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+@lru_cache(maxsize=64)
+def _written(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """Give the fields of a record class, and which of them are objects of the process."""
+    return tuple((field.name, field.metadata["live"]) for field in attrs.fields(kind))
+
+
 def plain_record(record: Any, at: str) -> dict[str, Any]:
     """Give the plain form of a record of judged fields, every field written out.
 
@@ -255,12 +265,12 @@ def plain_record(record: Any, at: str) -> dict[str, Any]:
     """
     plain: dict[str, Any] = {}
     problems = []
-    for field in attrs.fields(type(record)):
-        value = getattr(record, field.name)
-        if not field.metadata["live"]:
-            plain[field.name] = _plain(value, f"{at}.{field.name}")
+    for name, live in _written(type(record)):  # type: ignore[arg-type]  # a class is hashable
+        value = getattr(record, name)
+        if not live:
+            plain[name] = value if type(value) in _AS_IT_IS else _plain(value, f"{at}.{name}")
         elif value is not None and value != ():
-            problems.append((f"{at}.{field.name}", "is an object of this process and cannot be written down"))
+            problems.append((f"{at}.{name}", "is an object of this process and cannot be written down"))
     if problems:
         raise ConfigError(*problems)
     return plain

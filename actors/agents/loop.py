@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,7 @@ from actors.agents.ports import (
     Verifier,
 )
 from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
-from actors.agents.recording import Recorder, ending
+from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import RateGate, retry_delay
 from actors.agents.roster import AgentDef
 from actors.agents.rows import (
@@ -72,7 +73,6 @@ from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.containment.usage import Usage
 from actors.errors import (
-    ActorsError,
     BudgetExceeded,
     ProviderError,
     ProviderErrorKind,
@@ -116,6 +116,8 @@ class Job:
     definition: AgentDef | None = None
     in_tree: bool = True
     trusted_gate: bool = True
+    # What the model reads after its task: the one file of single-file work, as it is at the start.
+    opening: str = ""
 
     @property
     def model(self) -> str | None:
@@ -169,7 +171,7 @@ class Loop:
         self._tools = {tool.spec.name: tool for tool in job.services.tools}
         self._specs = self._offered()
         self._system = system_text(self._framing())
-        self._turns: list[Turn] = [first_turn(self.contract.goal, self.contract.verify.describe())]
+        self._turns: list[Turn] = [first_turn(self.contract.goal, self.contract.verify.describe(), job.opening)]
         self._stall = StallState()
         self._cuts = 0
 
@@ -371,6 +373,10 @@ class Loop:
 
         Cancellation: shielded for `COMMIT_SECONDS` at most.
         """
+        if not self.recorder.durable:
+            # Nothing outlives the process, so nothing has to stand before something else; whoever reads sees the rows.
+            self.recorder.store.append_nowait(*rows)
+            return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_SECONDS) as scope:
             await self.recorder.store.commit(*rows)
         if scope.cancelled_caught:
@@ -404,15 +410,7 @@ class Loop:
         )
 
     def _settled_row(self, held: Reservation, settlement: Settlement) -> Settled:
-        return Settled(
-            self.agent.run_id,
-            held.id,
-            settlement.tokens,
-            settlement.microdollars,
-            settlement.overrun_tokens,
-            settlement.overrun_microdollars,
-            settlement.estimated,
-        )
+        return settled_row(self.agent.run_id, held, settlement)
 
     def _draw_row(self, step: int, settlement: Settlement) -> AgentEvent:
         drawn = settlement.tokens + settlement.overrun_tokens
@@ -484,7 +482,7 @@ class Loop:
             has_criterion=self.contract.verify.kind is not CriterionKind.none,
             stalled=stalled,
             tree_halted=self.agent.ledger.halted is not None,
-            own_tokens_over=self.agent.ledger.own_remaining == 0,
+            own_tokens_over=self._over_own_cap(),
             paused_by_provider=unfinished,
         )
         kind = after_step(facts)
@@ -499,6 +497,11 @@ class Loop:
             return self._end(OutcomeKind.success)
         self._move(Event.go_on)
         return None
+
+    def _over_own_cap(self) -> bool:
+        """Tell whether more was used than the cap allows; exactly reaching it is allowed."""
+        cap = self.contract.max_tokens
+        return cap is not None and self.agent.own_tokens + self.agent.own_overrun > cap
 
     def _why(self, kind: OutcomeKind) -> str:
         if kind is OutcomeKind.cost_budget_exceeded:
@@ -570,15 +573,19 @@ class Loop:
             return _failed(call.name, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
             arguments = read_arguments(call, tool.spec)
-            return await tool.run(arguments, CallContext(self, step))
+            seen = await tool.run(arguments, CallContext(self, step))
         except (ToolFailed, ActRefused) as error:
             return _failed(call.name, str(error))
-        except ActorsError:
+        except StoreError:
+            # What cannot be written down must not go on.
             raise
         except Exception as error:
             # A bug in a tool is its caller's bad luck, never the end of the run.
             log.warning("%s: tool %s raised", self.agent.path, call.name, exc_info=True)
             return _failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
+        if not isinstance(seen, Observation):
+            return _failed(call.name, f"the tool failed: it gave back {type(seen).__name__} and no observation")
+        return seen
 
     # ── children ────────────────────────────────────────────────────────────
 
@@ -595,6 +602,12 @@ class Loop:
             except SpawnRefusal as refusal:
                 text = f"no sub-agent was started: {refusal}. Adapt: do this part yourself, or end."
                 results[place] = _failed(SPAWN, text)
+            except StoreError:
+                raise
+            except Exception as error:
+                # Whoever is asked about a spawn may fail; the children that were begun go on.
+                log.warning("%s: a spawn failed", self.agent.path, exc_info=True)
+                results[place] = _failed(SPAWN, f"the spawn failed: {type(error).__name__}: {error}")
         if not children:
             return
         async with self.agent.waiting():
@@ -775,13 +788,32 @@ def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:
     """
     wanted = json.dumps(spec.parameters)
     try:
-        value = json.loads(call.arguments or "{}", parse_constant=_no_constant)
+        value = json.loads(
+            call.arguments or "{}",
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_no_repeats,
+        )
+        cleaned = clean_value(value)
     except (ValueError, RecursionError) as error:
         raise ToolFailed(f"the arguments of {call.name} are no JSON: {error}. Wanted: {wanted}") from None
-    if not isinstance(value, dict):
+    if not isinstance(cleaned, dict):
         raise ToolFailed(f"the arguments of {call.name} must be a JSON object. Wanted: {wanted}")
-    cleaned: Mapping[str, Any] = clean_value(value)
     return cleaned
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return table
 
 
 def _no_constant(word: str) -> Any:

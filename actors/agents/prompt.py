@@ -49,10 +49,10 @@ def system_text(framing: Framing) -> str:
     return "\n\n".join(parts)
 
 
-def first_turn(goal: str, criterion: str) -> UserTurn:
-    """Write the task as the first turn."""
+def first_turn(goal: str, criterion: str, opening: str = "") -> UserTurn:
+    """Write the task as the first turn; ``opening`` is what the model is shown with it."""
     ending = f"\n\nThe task counts as done when: {criterion}" if criterion else ""
-    return UserTurn(f"{goal}{ending}")
+    return UserTurn(f"{goal}{ending}" + (f"\n\n{opening}" if opening else ""))
 
 
 def fitted(turns: Sequence[Turn], budget: int = TRANSCRIPT_CHARS) -> tuple[Turn, ...]:

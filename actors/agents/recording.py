@@ -23,14 +23,15 @@ from actors.agents.rows import (
     QueueLeft,
     Reserved,
     RunFinished,
+    Settled,
     TreeHalted,
 )
 from actors.agents.terminal_codec import encode_terminal
 from actors.agents.terminal_slot import TerminalSlot
 from actors.agents.terminals import UsageReport, terminal_for
-from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation
+from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation, Settlement
 from actors.containment.usage import Usage
-from actors.errors import SpawnRefusal
+from actors.errors import SpawnRefusal, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id
 from actors.runtime.exits import Exit, Reason
@@ -96,9 +97,12 @@ class Recorder:
         """
         assert isinstance(note, tuple), "agents note (run id, step, attempt)"
         run_id, step, attempt = note
-        await self.store.commit(
-            Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
-        )
+        row = Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
+        if self.durable:
+            await self.store.commit(row)
+        else:
+            # A row that goes with the process need not stand before the request leaves.
+            self.store.append_nowait(row)
 
     # ── agents ──────────────────────────────────────────────────────────────
 
@@ -112,13 +116,20 @@ class Recorder:
             self.event(agent.path, agent.depth, "spawn_refused", {"step": step, **refusal.facts()}),
         )
 
+    def note(self, agent: Agent, *rows: Any) -> None:
+        """Leave rows from sync code that must not fail; a failing store is told at the end of the tree."""
+        try:
+            self.store.append_nowait(*rows)
+        except StoreError as error:
+            agent.tree.store_failed(error)
+
     def queued(self, row: QueueEntered, agent: Agent, fleet: Mapping[str, Any]) -> None:
         """Note an agent that must wait for its first slot."""
-        self.store.append_nowait(row, self._fleet(agent, fleet))
+        self.note(agent, row, self._fleet(agent, fleet))
 
     def left_queue(self, row: QueueLeft, agent: Agent, fleet: Mapping[str, Any]) -> None:
         """Note an agent that waits no more for its first slot."""
-        self.store.append_nowait(row, self._fleet(agent, fleet))
+        self.note(agent, row, self._fleet(agent, fleet))
 
     def _fleet(self, agent: Agent, fleet: Mapping[str, Any]) -> EventSeen:
         parent = agent.parent
@@ -132,15 +143,17 @@ class Recorder:
         """
         outcome = agent.outcome = outcome_of(agent, exit)
         row = self._finished_row(agent, exit, outcome)
+        # An agent that was stopped in the queue never had a row; it has an end, so it gets one now.
+        begun = () if agent.started_at is not None else (agent.start_row(),)
         facts: dict[str, Any] = {"outcome": outcome.kind, "steps": outcome.steps}
         if outcome.message:
             facts["cause"] = outcome.message
         event = self.event(agent.path, agent.depth, "finished", facts)
         if agent.parent is None:
             totals = agent.tree.totals_row()
-            await self.store.commit(row, event, totals)
+            await self.store.commit(*begun, row, event, totals)
         else:
-            await self.store.append(row, event)
+            await self.store.append(*begun, row, event)
 
     def _finished_row(self, agent: Agent, exit: Exit, outcome: Outcome) -> RunFinished:
         used, turns = agent.total_usage()
@@ -189,6 +202,19 @@ class Recorder:
             self._tree_id, halt.kind, halt.by, halt.path, halt.reason, halt.limit, halt.used, halt.requested
         )
         await self.store.commit(row, self.event("root", 0, "halted", facts))
+
+
+def settled_row(run_id: str, reservation: Reservation, settlement: Settlement) -> Settled:
+    """Give the row that closes a reservation."""
+    return Settled(
+        run_id,
+        reservation.id,
+        settlement.tokens,
+        settlement.microdollars,
+        settlement.overrun_tokens,
+        settlement.overrun_microdollars,
+        settlement.estimated,
+    )
 
 
 def totals_row(tree_id: str, ledger: LedgerSnapshot, peak_working: int) -> LedgerTotals:

@@ -37,7 +37,7 @@ def look(state: StallState, step: Signature, *, window: int, max_replans: int) -
     """Look at one more step. ``window`` 0 switches the detector off."""
     if window == 0:
         return StallVerdict(state)
-    recent = (*state.recent, step)[-window:]
+    recent = (*state.recent, step)[-max(window, 2) :]
     if not _stuck(recent, window):
         return StallVerdict(attrs.evolve(state, recent=recent))
     if state.replans >= max_replans:
@@ -48,11 +48,12 @@ def look(state: StallState, step: Signature, *, window: int, max_replans: int) -
 
 
 def _stuck(recent: tuple[Signature, ...], window: int) -> bool:
-    if len(recent) < window:
+    # Nothing repeats in one step: a window of 1 looks at two.
+    if len(recent) < max(window, 2):
         return False
     # A step without a call repeats nothing; its number is bounded by the step cap.
     calls = [seen.calls for seen in recent if seen.calls]
-    same = len(calls) == window and len(set(calls)) == 1
+    same = len(calls) == len(recent) and len(set(calls)) == 1
     repeated = len(set(calls)) < len(calls)
     return same or (repeated and not any(seen.changed for seen in recent))
 

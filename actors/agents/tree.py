@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from actors.containment.ledger import Ledger
 from actors.containment.ledger_state import LedgerSnapshot, LedgerState
 from actors.containment.limits import Containment
 from actors.containment.slots import Slots, Tally
-from actors.errors import ActorsError, SpawnRefusal, StoreError
+from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import ROOT, new_run_id
 from actors.runtime.host import Host
@@ -90,6 +91,14 @@ class Leaks:
         return not (self.tasks or self.slots or self.reservations or self.processes)
 
 
+class Life(StrEnum):
+    """Whether the block of a tree was entered and left."""
+
+    new = "new"
+    open = "open"
+    closed = "closed"
+
+
 class Tree:
     """One run of one tree. Make it with `open_tree`, and call `run` once.
 
@@ -126,6 +135,7 @@ class Tree:
         self.store_error: StoreError | None = None
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []
+        self._state = Life.new
         self._halted = trio.Event()
         self._wound_down = trio.Event()
         self._timer: Any = None
@@ -161,6 +171,10 @@ class Tree:
         """
         if self.root is not None:
             raise ActorsError("a tree runs once; open another")
+        if self._state is not Life.open:
+            raise ActorsError(f"the tree is {self._state}; run it inside its block")
+        if self.ledger.halted is not None:
+            raise Halted(self.ledger.halted)
         self.root = Agent(self, ROOT, 0, None, behaviour, args, limits, about)
         duration = self.limits.max_total_duration
         if duration is not None:
@@ -195,6 +209,11 @@ class Tree:
         """
         if self.host.shelters(trio.lowlevel.current_task()):
             raise ActorsError("an agent cannot wait for the stop of its own tree; use halt_nowait")
+        if self._state is Life.new:
+            raise ActorsError("the tree is new; halt it inside its block")
+        if self._state is Life.closed:
+            now = trio.current_time()
+            return self.receipt or StopReceipt(now, now)
         self._latch(kind, by, reason)
         await self._wound_down.wait()
         assert self.receipt is not None
@@ -306,6 +325,7 @@ class Tree:
 
     async def __aenter__(self) -> Tree:
         await self.host.open()
+        self._state = Life.open
         self.ledger.start(self.host, self.host.services)
         self.ledger.subscribe(lambda _halt: self._halted.set())
         if self.recorder is not None:
@@ -322,9 +342,15 @@ class Tree:
             outside = error is None or not isinstance(error, Exception)
             why = "the block was left" if error is None else repr(error)
             self._latch(HaltKind.interrupt if outside else HaltKind.cancel, "host", why)
-        await self.host.close(self._finish)
+        try:
+            await self.host.close(self._finish)
+        finally:
+            self._state = Life.closed
         if self.host.fatal is not None and self.host.fatal is not error:
             raise self.host.fatal
+        if self.store_error is not None and error is None:
+            # Everything ran, and not all of it was written down: the embedder must know.
+            raise self.store_error
 
     async def _finish(self) -> None:
         if self._timer is not None:

@@ -1,6 +1,7 @@
 """The one place that knows all parts, and introduces them to each other.
 
-Read `running.py` (a contract becomes a tree that runs), `task_file.py` (a file
-becomes a contract), `trees.py` (plain functions), `building.py` (a task's words become objects), `reporting.py`
-(what is said of a run, from its store alone).
+Read `running.py` (a contract becomes a tree that runs), `task_document.py` and
+`task_file.py` (a file becomes plain data, and that a task), `task_schema.py`
+(its JSON Schema), `trees.py` (plain functions), `building.py` (a task's words
+become objects), `reporting.py` (what is said of a run, from its store alone).
 """

@@ -125,14 +125,13 @@ async def _run(
     if tools is None:
         tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
     services = Services(provider, approver, tools, evaluate, table)
-    job = Job(contract, policy, services, in_tree=in_tree)
+    opening = "\n".join(tool.shown() for tool in tools if isinstance(tool, SingleFile))
+    job = Job(contract, policy, services, in_tree=in_tree, opening=opening)
     tree = Tree(containment, Store.memory() if store is None else store, observer, cleanup_allowance)
     async with tree:
         if on_open is not None:
             on_open(tree)
         root = await tree.run_root(work_on, (job,), job.limits(), job.about())
-    if tree.store_error is not None:
-        raise tree.store_error
     return _result(tree, root)
 
 

@@ -1,12 +1,13 @@
 """A task file becomes a task: read strictly, every problem told with the path of its key.
 
-Paths in the file are relative to the file. Nothing is opened but the file
-itself, and nothing is started.
+Paths in the file are relative to the file. Only the file itself is opened, and
+nothing is started. Checks that need two tables are made when both could be read.
 """
 
 from __future__ import annotations
 
-import tomllib
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -29,15 +30,18 @@ from actors.agents.judged_fields import (
 )
 from actors.agents.policy import Policy, operator_policy
 from actors.agents.roster import Agents
+from actors.assembly.task_document import Problems, read_document
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError
 from actors.providers.model_names import split_model
 
 T = TypeVar("T")
-Problems = list[tuple[str, str]]
 
 NOT_YET: Final = "is not supported by this version yet"
+# What a scripted provider answers as when it is given no model.
+SCRIPTED_MODEL: Final = "configured-model"
+MOST_LINE: Final = 400
 
 
 class ProviderKind(StrEnum):
@@ -100,12 +104,14 @@ def read_task(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     """Read a task file; ``overrides`` are ``key.path=value`` with a TOML value, or a bare text.
 
     Raises:
-        ConfigError: every problem, with the path of its key.
+        ConfigError: every problem, each on one line, with the path of its key.
     """
     source = Path(path)
-    document = _parse(source)
-    _override(document, overrides)
-    return _Reading(source, document).task()
+    try:
+        return _Reading(source, read_document(source, overrides)).task()
+    except ConfigError as error:
+        lines = ((_line(place), _line(text)) for place, text in error.problems)
+        raise ConfigError(*dict.fromkeys(lines)) from None
 
 
 def validate_task(path: str | Path, overrides: Sequence[str] = ()) -> Problems:
@@ -117,44 +123,10 @@ def validate_task(path: str | Path, overrides: Sequence[str] = ()) -> Problems:
     return []
 
 
-def _parse(source: Path) -> dict[str, Any]:
-    place = str(source)
-    try:
-        return tomllib.loads(source.read_bytes().decode())
-    except FileNotFoundError:
-        raise ConfigError((place, "there is no such file")) from None
-    except IsADirectoryError:
-        raise ConfigError((place, "is a directory; name a task file")) from None
-    except OSError as error:
-        raise ConfigError((place, f"cannot be read: {error.strerror}")) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError((place, f"is not UTF-8 (at byte {error.start})")) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError((place, f"is no TOML: {error}")) from None
-
-
-def _override(document: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Set single values. A key that nobody knows is refused when the document is read."""
-    for text in overrides:
-        key, equals, raw = text.partition("=")
-        parts = key.strip().split(".")
-        if not equals or not all(parts):
-            raise ConfigError((f"--set {text}", "must be KEY=VALUE, such as contract.max_steps=3"))
-        table = document
-        for part in parts[:-1]:
-            below = table.setdefault(part, {})
-            if not isinstance(below, dict):
-                raise ConfigError((f"--set {key}", f"{part} is not a table"))
-            table = below
-        table[parts[-1]] = _value(raw)
-
-
-def _value(raw: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        # A bare word is a text: --set provider.model=small
-        return raw
+def _line(text: str) -> str:
+    """Give a text as one printable line: keys and values of a file may hold line ends and what drives a terminal."""
+    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return plain if len(plain) <= MOST_LINE else f"{plain[: MOST_LINE - 80]}...{plain[-77:]}"
 
 
 class _Reading:
@@ -178,14 +150,17 @@ class _Reading:
         containment = self._read("containment", Containment.from_dict)
         provider = self._read("provider", self._provider)
         policy = self._read("policy", operator_policy)
-        prices = self._read("prices", PriceTable.from_dict) or PriceTable()
-        run = self._read("run", lambda plain, at: read_record(RunSettings, plain, at)) or RunSettings()
+        prices = self._read("prices", PriceTable.from_dict)
+        run = self._read("run", lambda plain, at: read_record(RunSettings, plain, at))
+        roster = self._read("agents", lambda plain, at: self._roster(plain, at, provider))
+        if contract is not None and roster is not None:
+            contract = contract.with_agents(roster)
         if contract is not None:
             self._check_contract(contract, containment, policy)
             self._check_prices(contract, containment, provider, prices)
         if self._problems or contract is None or provider is None:
-            raise ConfigError(*dict.fromkeys(self._problems))
-        return Task(self._source, contract, provider, containment, policy, prices, run)
+            raise ConfigError(*self._problems)
+        return Task(self._source, contract, provider, containment, policy, prices or PriceTable(), run or RunSettings())
 
     def _read(self, name: str, read: Callable[[Any, str], T]) -> T | None:
         if name not in self._document:
@@ -197,74 +172,133 @@ class _Reading:
             return None
 
     def _placed(self, path: str) -> str:
-        return str((self._source.parent / path).resolve())
+        joined = self._source.parent / path
+        try:
+            return str(joined.resolve())
+        except (OSError, ValueError, RuntimeError):
+            # A NUL, or links in a circle: whoever judges the path says so, with its key.
+            return str(joined)
+
+    # ── the tables that are more than a record ──────────────────────────────
 
     def _contract(self, plain: Any, at: str) -> TaskContract:
         table = dict(as_table(plain, at))
+        found: Problems = []
+        if table.get("agents"):
+            found.append((f"{at}.agents", "named agents stand in tables of their own; write [agents.NAME]"))
+            del table["agents"]
         for key in ("root", "file"):
             if isinstance(table.get(key), str) and table[key]:
                 table[key] = self._placed(table[key])
-        contract = TaskContract.from_dict(table, at)
-        roster = self._read("agents", Agents.from_dict)
-        if roster is None:
-            return contract
-        if len(contract.agents):
-            raise ConfigError((f"{at}.agents", "named agents stand in [agents.NAME]; remove one of the two"))
-        return contract.with_agents(roster)
+        try:
+            contract = TaskContract.from_dict(table, at)
+        except ConfigError as error:
+            found += error.problems
+        told = {place for place, _text in found}
+        found += [problem for problem in _place_problems(table, at) if problem[0] not in told]
+        if found:
+            raise ConfigError(*found)
+        return contract
 
     def _provider(self, plain: Any, at: str) -> ProviderSpec:
         spec = read_record(ProviderSpec, plain, at)
-        problems = _provider_problems(spec, at)
-        if problems:
-            raise ConfigError(*problems)
         if spec.script is not None:
             spec = attrs.evolve(spec, script=self._placed(spec.script))
-        if spec.model is not None:
-            named = split_model(spec.model)
-            if named.provider is not None and named.provider != spec.kind:
-                raise ConfigError((f"{at}.model", f"names the provider {named.provider}, and {at}.kind is {spec.kind}"))
-            spec = attrs.evolve(spec, model=named.model)
-        return spec
+        problems = _provider_problems(spec, at)
+        try:
+            model = None if spec.model is None else _own_model(spec.model, spec.kind, f"{at}.model")
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise ConfigError(*problems)
+        return attrs.evolve(spec, model=model)
 
-    def _check_contract(
-        self, contract: TaskContract, containment: Containment | None, policy: Policy | None
-    ) -> None:
+    def _roster(self, plain: Any, at: str, provider: ProviderSpec | None) -> Agents:
+        roster = Agents.from_dict(plain, at)
+        if provider is None:
+            return roster
+        problems: Problems = []
+        for agent in roster:
+            try:
+                if agent.model is not None:
+                    model = _own_model(agent.model, provider.kind, f"{at}.{agent.name}.model")
+                    roster = roster.with_agent(agent.with_model(model))
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(*problems)
+        return roster
+
+    # ── checks between tables ───────────────────────────────────────────────
+
+    def _check_contract(self, contract: TaskContract, containment: Containment | None, policy: Policy | None) -> None:
+        # In a file the roster is a table of its own.
         self._problems += [
-            (f"agents.{path.removeprefix('contract.agents.')}" if path.startswith("contract.agents.") else path, text)
-            for path, text in unsupported_fields(contract)
+            (place.removeprefix("contract.") if place.startswith("contract.agents.") else place, text)
+            for place, text in unsupported_fields(contract)
         ]
-        if contract.root is not None and not contract.root.is_dir():
-            self._problems.append(("contract.root", f"{contract.root} is not a directory"))
         if contract.is_single_file:
             if containment is not None:
                 self._problems.append(("contract.root", "is required for a tree: remove [containment], or give a root"))
             if policy is not None and not policy.is_permissive:
                 self._problems.append(("policy", "single-file work enforces no policy; give contract.root, or drop it"))
-            if not contract.file.parent.is_dir():
-                self._problems.append(("contract.file", f"{contract.file.parent} is not a directory"))
 
     def _check_prices(
         self,
         contract: TaskContract,
         containment: Containment | None,
         provider: ProviderSpec | None,
-        prices: PriceTable,
+        prices: PriceTable | None,
     ) -> None:
         if containment is None or containment.max_total_cost is None:
             return
-        if contract.on_unknown_price != OnUnknownPrice.refuse or provider is None:
+        if contract.on_unknown_price is not OnUnknownPrice.refuse:
             return
-        if not len(prices) and "prices" not in self._document:
-            self._problems.append(("prices", "a cost ceiling needs the price of every model: add [prices.\"MODEL\"]"))
+        if "prices" not in self._document:
+            self._problems.append(("prices", 'a cost ceiling needs the price of every model: add [prices."MODEL"]'))
+        if provider is None or prices is None:
             return
-        models = {"provider.model": provider.model or ("configured-model" if provider.kind == "scripted" else None)}
+        own = provider.model or (SCRIPTED_MODEL if provider.kind is ProviderKind.scripted else None)
+        models = {"provider.model": own}
         models |= {f"agents.{agent.name}.model": agent.model for agent in contract.agents if agent.model is not None}
         for place, model in models.items():
             if model is None:
                 self._problems.append((place, "is required: a cost ceiling needs to know the model's price"))
             elif prices.get(model) is None:
-                text = f"no price is known for {model!r}, and containment.max_total_cost is set; add [prices.{model!r}]"
-                self._problems.append((place, text.replace("'", '"')))
+                named = json.dumps(model, ensure_ascii=False)
+                text = f"no price is known for {named}, and containment.max_total_cost is set; add [prices.{named}]"
+                self._problems.append((place, text))
+
+
+def _place_problems(table: Mapping[str, Any], at: str) -> Problems:
+    """Look whether a root is a directory, and whether a file may stand where it is said to. Opens nothing."""
+    root, file = table.get("root"), table.get("file")
+    # These answer False where the methods of Path raise: a name that is too long, a part that may not be searched.
+    if isinstance(root, str):
+        return [] if os.path.isdir(root) else [(f"{at}.root", f"{root} is not a directory")]
+    if not isinstance(file, str):
+        return []
+    if os.path.isdir(file):
+        return [(f"{at}.file", f"{file} is a directory; name a file, or write root for a workspace")]
+    above = os.path.dirname(file)
+    return [] if os.path.isdir(above) else [(f"{at}.file", f"{above} is not a directory")]
+
+
+def _own_model(text: str, kind: ProviderKind, at: str) -> str:
+    """Give the name of a model without the provider in front of it, which must be the one of this task.
+
+    Raises:
+        ConfigError: no model is named, or the model of another provider.
+    """
+    try:
+        named = split_model(text)
+    except ConfigError as error:
+        raise ConfigError(*((at, said) for _place, said in error.problems)) from None
+    if named.provider is not None and named.provider != kind:
+        # At a gateway the name of the model itself may begin like this.
+        other = f"names the provider {named.provider}, and provider.kind is {kind}"
+        raise ConfigError((at, f"{other}; if this is the model's own name, write {kind}:{text}"))
+    return named.model
 
 
 def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
@@ -277,8 +311,10 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
     if spec.kind is ProviderKind.scripted:
         if spec.script is None:
             problems.append((f"{at}.script", "is required: the JSON file with the answers"))
+        elif not os.path.isfile(spec.script):
+            problems.append((f"{at}.script", f"{spec.script} is not a file"))
         if spec.base_url is not None:
             problems.append((f"{at}.base_url", "a scripted provider opens no connection; remove it"))
     elif spec.script is not None:
-        problems.append((f"{at}.script", "is for kind = \"scripted\" only; remove it"))
+        problems.append((f"{at}.script", 'is for kind = "scripted" only; remove it'))
     return problems

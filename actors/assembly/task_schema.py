@@ -33,7 +33,7 @@ _CRITERIA: Final = (CommandPasses, FileContains, FileEquals, WorkspaceFileContai
 def task_schema() -> Schema:
     """Give the schema of a task file, draft 2020-12."""
     properties = {
-        "contract": _record(TaskContract, ACTED_ON - {"agents"}, loose={"verify", "file"}),
+        "contract": _contract(),
         "containment": _containment(),
         "provider": _provider(),
         "policy": _policy(),
@@ -63,6 +63,13 @@ def _record(kind: type, only: Iterable[str] | None = None, loose: Iterable[str] 
         "additionalProperties": False,
     }
     return {**schema, "required": required} if required else schema
+
+
+def _contract() -> Schema:
+    schema = _record(TaskContract, ACTED_ON - {"agents"}, loose={"verify", "file"})
+    workspace: Schema = {"required": ["root"], "not": {"required": ["file"]}}
+    one_file: Schema = {"required": ["file", "verify"], "not": {"required": ["root"]}}
+    return {**schema, "oneOf": [workspace, one_file]}
 
 
 _PLAIN: Final[dict[Any, Schema]] = {
@@ -114,15 +121,29 @@ def _provider() -> Schema:
 def _policy() -> Schema:
     effect: Schema = {"enum": ["allow", "ask", "deny"]}
     acts = [act.value for act in Act]
+    words: Schema = {"act": {"enum": acts}, "effect": effect}
+    glob: Schema = {"type": "string"}
+    # ``pattern`` is what another system calls it; one of the two must stand.
     rule: Schema = {
-        "type": "object",
-        "properties": {"act": {"enum": acts}, "effect": effect, "glob": {"type": "string"}},
-        "required": ["act", "effect", "glob"],
+        "oneOf": [
+            {
+                "type": "object",
+                "properties": {**words, name: glob},
+                "required": ["act", "effect", name],
+                "additionalProperties": False,
+            }
+            for name in ("glob", "pattern")
+        ]
     }
     layer: Schema = {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "rules": {"type": "array", "items": rule}},
-        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1},
+            "rules": {"type": "array", "items": rule},
+            "narrows": {"type": "boolean"},
+        },
+        "required": ["name", "rules"],
+        "additionalProperties": False,
     }
     return {
         "type": "object",

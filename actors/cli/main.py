@@ -57,6 +57,9 @@ def run(task: str, store: str, overrides: tuple[str, ...], as_json: bool, stream
     from actors.assembly.task_file import read_task
     from actors.cli.running import Shown, run_task
 
+    if as_json and stream_json:
+        raise click.UsageError("--json and --stream-json exclude each other")
+
     return run_task(read_task(task, overrides), store, Shown(as_json, stream_json, quiet))
 
 
@@ -68,9 +71,8 @@ def show(run_id: str, store: str, as_json: bool) -> int:
     """Show the tree of a run: who there was, how each ended, what it cost, what was refused."""
     from actors.assembly.reporting import show_report
     from actors.cli.pictures import console, summary_table, tree_picture
-    from actors.store.store import open_reader
 
-    with open_reader(store) as reader:
+    with _reader(store) as reader:
         tree_id = reader.resolve(run_id)
         if as_json:
             print(json.dumps(show_report(reader, tree_id)))
@@ -91,9 +93,8 @@ def list_runs(store: str, as_json: bool) -> int:
     from rich.table import Table
 
     from actors.cli.pictures import console, shortened
-    from actors.store.store import open_reader
 
-    with open_reader(store) as reader:
+    with _reader(store) as reader:
         runs = reader.runs()
     if as_json:
         print(json.dumps([attrs.asdict(each) for each in runs]))
@@ -114,9 +115,8 @@ def list_runs(store: str, as_json: bool) -> int:
 def trace(run_id: str, store: str, as_json: bool) -> int:
     """Print the events of a run, also while it is live."""
     from actors.cli.pictures import event_line
-    from actors.store.store import open_reader
 
-    with open_reader(store) as reader:
+    with _reader(store) as reader:
         tree_id = reader.resolve(run_id)
         for record in _all_events(reader, tree_id):
             if as_json:
@@ -125,6 +125,18 @@ def trace(run_id: str, store: str, as_json: bool) -> int:
             told = json.loads(record.event)
             print(f"{record.at} {event_line(record.event) or told['path'] + ': ' + told['kind']}")
     return 0
+
+
+@contextmanager
+def _reader(store: str) -> Iterator[Any]:
+    """Open a store to be looked at; one that is none is the user's mistake."""
+    from actors.store.store import open_reader
+
+    try:
+        with open_reader(store) as reader:
+            yield reader
+    except StoreError as error:
+        raise ConfigError((store, str(error).removeprefix(f"{store}: "))) from error
 
 
 def _all_events(reader: Any, tree_id: str) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from actors.assembly.task_file import Task
 from actors.cli.approving import AskOnTerminal
 from actors.cli.live import Progress
 from actors.cli.pictures import console, summary_table, tree_picture
+from actors.errors import ConfigError, StoreError
 from actors.halts import HaltKind
 from actors.store.store import Store
 
@@ -57,7 +58,11 @@ async def _run_task(task: Task, store_path: str, shown: Shown) -> int:
         close = getattr(provider, "aclose", None)
         if close is not None:
             stack.push_async_callback(close)
-        store = await stack.enter_async_context(Store.open(store_path))
+        try:
+            store = await stack.enter_async_context(Store.open(store_path))
+        except StoreError as error:
+            # Nothing was started: it is the name of the file that is wrong.
+            raise ConfigError((store_path, str(error).removeprefix(f"{store_path}: "))) from error
         return await watched(store, shown, _starter(task, provider, store))
 
 

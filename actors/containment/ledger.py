@@ -58,7 +58,7 @@ class _DrawTokens:
 class _Reserve:
     quote: Quote
     by: str
-    own_tokens: int | None
+    own_left: Callable[[], int | None] | None
     on_wait: Callable[[], None] | None
 
 
@@ -185,7 +185,9 @@ class Ledger:
         whole("microdollars", microdollars)
         draw: Draw = await self._actor.ref.ask(_DrawTokens(tokens, microdollars, by))
         if self.rows is not None:
-            await self.rows.drawn(by, tokens, draw, self.remaining_tokens)
+            # The draw stands; a cancel must not come between it and the caller's own account.
+            with trio.CancelScope(shield=True):
+                await self.rows.drawn(by, tokens, draw, self.remaining_tokens)
         return draw
 
     async def reserve(
@@ -194,14 +196,15 @@ class Ledger:
         microdollars: int = 0,
         *,
         by: str = "root",
-        own_tokens: int | None = None,
+        own_left: Callable[[], int | None] | None = None,
         note: object = None,
         on_wait: Callable[[], None] | None = None,
     ) -> Reservation | Draw:
         """Hold the worst case of one call, waiting in line while others hold what is left.
 
-        ``on_wait`` is called in the step in which the wait begins, if there is one:
-        whoever waits holds no slot.
+        ``own_left`` gives what the agent's own cap leaves of its spend; it is asked when
+        the reservation is decided, not when the wait begins. ``on_wait`` is called in
+        the step in which the wait begins, if there is one: whoever waits holds no slot.
 
         Returns the reservation, its row written, or ``Draw.halted``: nothing was
         held, and nothing may be sent.
@@ -210,10 +213,10 @@ class Ledger:
         Cancellation: nothing is held.
 
         Raises:
-            BudgetExceeded: the minimal request does not fit ``own_tokens``; nothing latches.
+            BudgetExceeded: the minimal request does not fit ``own_left``; nothing latches.
         """
         quote = tokens if isinstance(tokens, Quote) else fixed(tokens, microdollars)
-        held: Reservation | Draw = await self._actor.ref.ask(_Reserve(quote, by, own_tokens, on_wait))
+        held: Reservation | Draw = await self._actor.ref.ask(_Reserve(quote, by, own_left, on_wait))
         if isinstance(held, Draw) or self.rows is None:
             return held
         try:
@@ -324,7 +327,7 @@ class Ledger:
             message.quote,
             by=message.by,
             now=trio.current_time(),
-            own_tokens=message.own_tokens,
+            own_tokens=None if message.own_left is None else message.own_left(),
             behind_others=behind_others,
         )
         if was is not self.state.halt:
@@ -345,7 +348,12 @@ class Ledger:
     def _serve_line(self) -> None:
         while self._line:
             message, call = self._line[0]
-            answer = self._try(message, behind_others=False)
+            try:
+                answer = self._try(message, behind_others=False)
+            except Refused as refusal:
+                self._line.popleft()
+                call.fail(refusal)
+                continue
             if answer is WAIT:
                 return
             # A halt has emptied the line already, and answered this call.

@@ -138,6 +138,8 @@ class LedgerState:
         self.halt: Halt | None = None
         self.refusals: Counter[str] = Counter()
         self._open: dict[int, Reservation] = {}
+        # Tokens held by each agent that holds any.
+        self._held: Counter[str] = Counter()
         self._next = 1
 
     @classmethod
@@ -199,6 +201,10 @@ class LedgerState:
         """List what is held, oldest first."""
         return tuple(self._open.values())
 
+    def held_by(self, path: str) -> int:
+        """Count the tokens that one agent holds in open reservations."""
+        return self._held.get(path, 0)
+
     def snapshot(self) -> LedgerSnapshot:
         """Give all totals at this moment."""
         return LedgerSnapshot(
@@ -251,17 +257,20 @@ class LedgerState:
         came first and waits.
 
         Returns the reservation; `WAIT` when it fits under ceiling minus spent but
-        not beside what others hold, or when the last admitted calls are still open; ``Draw.halted`` when the tree is latched, or
-        not even the minimal request fits: then it is latched, and nothing is sent
-        or billed.
+        not beside what others hold, or when the last admitted calls are still open;
+        ``Draw.halted`` when the tree is latched, or not even the minimal request
+        fits: then it is latched, and nothing is sent or billed.
 
         Raises:
             BudgetExceeded: the minimal request does not fit ``own_tokens``; nothing latches.
         """
         if self.halt is not None:
             return Draw.halted
-        if own_tokens is not None and quote.minimal_tokens > own_tokens:
-            raise BudgetExceeded("tokens", own_tokens, 0, quote.minimal_tokens)
+        if own_tokens is not None:
+            # What the agent holds already is spent as far as its own cap is concerned.
+            own_tokens = max(own_tokens - self.held_by(by), 0)
+            if quote.minimal_tokens > own_tokens:
+                raise BudgetExceeded("tokens", own_tokens, 0, quote.minimal_tokens)
         limit = self.containment.max_total_calls
         if limit is not None and self.calls >= limit:
             if self._open:
@@ -300,6 +309,9 @@ class LedgerState:
         _sum(self.spent_tokens + self.overrun_tokens, used)
         _sum(self.spent_microdollars + self.overrun_microdollars, money)
         del self._open[reservation.id]
+        self._held[reservation.by] -= reservation.tokens
+        if not self._held[reservation.by]:
+            del self._held[reservation.by]
         self.reserved_tokens -= reservation.tokens
         self.reserved_microdollars -= reservation.microdollars
         within = used <= reservation.tokens and money <= reservation.microdollars
@@ -393,6 +405,7 @@ class LedgerState:
         held = Reservation(self._next, by, quote.prompt_tokens + output, money, output, quote.priced)
         self._next += 1
         self._open[held.id] = held
+        self._held[by] += held.tokens
         self.reserved_tokens += held.tokens
         self.reserved_microdollars += held.microdollars
         self.calls = _sum(self.calls, 1)

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from actors.agents.ports import AssistantTurn, CompletionRequest, Estimate, ResultsTurn, UserTurn
+from actors.agents.ports import AssistantTurn, CompletionRequest, Estimate, ResultsTurn, ToolSpec, UserTurn
 
 BYTES_PER_TOKEN: Final = 3
 # Roles, separators and ids around each message, and around each tool.
@@ -33,8 +33,7 @@ def raw_prompt_tokens(request: CompletionRequest) -> int:
         elif isinstance(turn, ResultsTurn):
             size += sum(map(_size, turn.texts))
             messages += len(turn.texts)
-    for tool in request.tools:
-        size += _size(tool.name) + _size(tool.description) + len(_ENCODER.encode(tool.parameters))
+    size += _size_of_tools(request.tools)
     return -(-size // BYTES_PER_TOKEN) + messages * MESSAGE_MARGIN
 
 
@@ -42,6 +41,21 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def _size_of_tools(tools: tuple[ToolSpec, ...]) -> int:
+    """Count the bytes of all tools. An agent offers the same tuple in every request, so the last few are remembered."""
+    known = _TOOL_SIZES.get(id(tools))
+    if known is not None and known[0] is tools:
+        return known[1]
+    size = sum(_size(tool.name) + _size(tool.description) + len(_ENCODER.encode(tool.parameters)) for tool in tools)
+    if len(_TOOL_SIZES) >= REMEMBERED:
+        _TOOL_SIZES.clear()
+    # The tuple itself is kept beside its size, so its id cannot come to mean another one.
+    _TOOL_SIZES[id(tools)] = (tools, size)
+    return size
+
+
+REMEMBERED: Final = 64
+_TOOL_SIZES: Final[dict[int, tuple[tuple[ToolSpec, ...], int]]] = {}
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=dict)
 
 

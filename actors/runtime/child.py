@@ -43,6 +43,10 @@ class Owner(Protocol):
         """Take an exception that is no ``Exception``: the whole tree must end, and the host raises it."""
         ...
 
+    def closing_failed(self, child: Child, error: Exception) -> None:
+        """Hear that the accounts of a child could not be closed."""
+        ...
+
     def stray(self, child: Child) -> None:
         """Hear that a task left after its end had been recorded as ``killed``."""
         ...
@@ -151,14 +155,15 @@ class Child:
             try:
                 self.value = await self.work()
                 return Reason.normal, None, None
-            except trio.Cancelled as cancelled:
-                lost = swallowed_by(cancelled)
-                raise
             except BaseException as error:
-                real = without_cancelled(error)
-                if real is None:
+                raised = without_cancelled(error)
+                if raised is None and self.scope.cancel_called:
+                    lost = swallowed_by(error)
                     raise
-                raised = real
+                if raised is None:
+                    # Let through, it would cancel the parent's nursery, and with it every sibling.
+                    raised = RuntimeError("a Cancelled that belongs to no scope of this task was raised")
+                    raised.__cause__ = error
         if raised is None or (self._stop_at is not None and self.is_echo(raised)):
             return Reason.shutdown, None, lost
         if not isinstance(raised, Exception):
@@ -171,8 +176,13 @@ class Child:
             self.host.stray(self)
             return
         exit = self._exit(reason, raised, lost)
-        await self.closing(exit)
-        self.record(exit)
+        try:
+            await self.closing(exit)
+        except Exception as error:
+            # An end that cannot be closed is an end all the same: whoever waits for it must not wait for ever.
+            self.host.closing_failed(self, error)
+        finally:
+            self.record(exit)
 
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         cause = None if raised is None else root_cause(raised)
@@ -204,7 +214,7 @@ class Child:
         assert self.children is not None
         del self.children[child]
         if self._stop_at is not None and not self.children:
-            self._cut()
+            self.cut()
 
     # ── waiting and stopping ────────────────────────────────────────────────
 
@@ -264,14 +274,14 @@ class Child:
                 node._stop_at, node._stop_why = now, why
                 asked.append(node)
             if not node.children:
-                node._cut()
+                node.cut()
         return asked
 
     def order_kill(self) -> None:
         """Cancel the work of all that is left below and here, leaf first, without waiting for anybody."""
         for node in self.subtree():
             if node.exit is None:
-                node._cut()
+                node.cut()
 
     def abandon(self) -> list[Child]:
         """Record as killed everything that still lives here: it did not end. Leaf first; return who."""
@@ -281,7 +291,8 @@ class Child:
             node.record(attrs.evolve(end, left=False))
         return left
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Cancel the work of this one alone. For supervisors."""
         why = self._stop_why
         self.scope.cancel(reason=None if why is None else str(why))
 

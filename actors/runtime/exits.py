@@ -59,13 +59,21 @@ class Exit:
         """Say it in one line."""
         text = f"{self.path} ended: {self.reason}"
         if self.cause is not None:
-            said = str(self.cause)
+            said = text_of(self.cause)
             text += f" ({type(self.cause).__name__}: {said})" if said else f" ({type(self.cause).__name__})"
         elif self.payload is not None:
             text += f" ({self.payload})"
         if self.lost is not None:
-            text += f"; an error was raised while it was stopped: {self.lost!r}"
+            text += f"; an error was raised while it was stopped: {type(self.lost).__name__}: {text_of(self.lost)}"
         return text if self.left else text + "; its task did not end"
+
+
+def text_of(error: BaseException) -> str:
+    """Give the text of an exception, whatever its own ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception as fault:
+        return f"<its text cannot be had: {type(fault).__name__}>"
 
 
 def without_cancelled(error: BaseException) -> BaseException | None:

@@ -24,6 +24,7 @@ import trio
 
 from actors.runtime.child import Child
 from actors.runtime.deadlines import Deadlines
+from actors.runtime.exits import text_of
 from actors.runtime.stops import How, Stopped, StopReceipt
 
 log = logging.getLogger("actors.host")
@@ -67,7 +68,11 @@ class Host:
         """Take an exception that ends the whole tree; the first one is raised again by the host."""
         if self.fatal is None:
             self.fatal = error
-        self._on_outside(child.path, f"{type(error).__name__}: {error}".rstrip(": "), error)
+        self._on_outside(child.path, f"{type(error).__name__}: {text_of(error)}".rstrip(": "), error)
+
+    def closing_failed(self, child: Child, error: Exception) -> None:
+        """Note an end whose accounts could not be closed."""
+        log.error("%s ended, and its accounts could not be closed: %s", child.path, text_of(error), exc_info=error)
 
     def stray(self, child: Child) -> None:
         """Note a task that left long after it had been given up."""

@@ -21,7 +21,7 @@ import attrs
 import msgspec
 import trio
 
-from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
+from actors.agents.ports import Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.output import clean, one_line
@@ -94,7 +94,6 @@ class Find:
         Cancellation: nothing changed, and nothing is left open.
         """
         glob = taken(FindArguments, arguments, self.spec).name_glob
-        await context.authorise(Act.read, ".")
         fitting = fits(glob)
         seen = await walk(Workspace(context.root))
         found = _Found(whole=seen.complete)
@@ -137,7 +136,6 @@ class Grep:
         Cancellation: nothing changed, and the searching process is gone.
         """
         asked = taken(GrepArguments, arguments, self.spec)
-        await context.authorise(Act.read, ".")
         found, texts = await _gather(context, asked)
         question = json.dumps([asked.pattern, HITS, LINE_CHARS, SHOWN_CHARS]).encode() + b"\n"
         command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _WORKER]

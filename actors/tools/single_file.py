@@ -3,15 +3,19 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from actors.agents.entry_text import bounded, clean
 from actors.agents.ports import Observation, ToolContext
 from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing
 from actors.tools.whole_files import replace_bytes
 from actors.tools.write_file import as_bytes, written
+
+# What a model is shown of the file with its task.
+SHOWN_CHARS: Final = 12_000
 
 
 class SingleFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +36,17 @@ class SingleFile:
     def __init__(self, file: Path) -> None:
         self._file = file
         self.spec = spec_for("write_file", f"Write the whole of {file.name}.", SingleFileArguments)
+
+    def shown(self) -> str:
+        """Tell a model what the file reads now, bounded; a file that is not there reads empty."""
+        try:
+            with open(self._file, encoding="utf-8", errors="replace") as file:
+                text = file.read(SHOWN_CHARS + 1)
+        except FileNotFoundError:
+            return f"{self._file.name} does not exist yet."
+        except OSError as error:
+            return f"{self._file.name} cannot be read: {error.strerror}."
+        return f"{self._file.name} now reads:\n{bounded(clean(text), SHOWN_CHARS)}"
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Write; content that is there already is reported as unchanged.

@@ -1,15 +1,26 @@
-"""Task files: strict, relative to themselves, and their schema made from the records that read them."""
+"""A task file is read strictly and relative to itself, and every problem is told on a line of its own."""
 
-import json
 from pathlib import Path
-from typing import Any
 
+import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from actors.assembly.task_file import read_task, validate_task
-from actors.assembly.task_schema import task_schema
+from actors.agents.contract import ACTED_ON, AGENT_ACTED_ON, TaskContract
+from actors.agents.policy import Act, Effect
+from actors.agents.roster import AgentDef
+from actors.agents.verification import Verification
+from actors.assembly.task_file import (
+    MOST_LINE,
+    SUPPORTED_PROVIDERS,
+    ProviderKind,
+    ProviderSpec,
+    RunSettings,
+    read_task,
+    validate_task,
+)
 from actors.containment.limits import Containment
-from actors.errors import ConfigError
 
 WHOLE = """
 [contract]
@@ -72,8 +83,15 @@ def test_reads_a_whole_file(whole: Path) -> None:
     assert (task.run.cleanup_allowance, task.run.approve) == (7.0, "deny")
     searcher = task.contract.agents.get("searcher")
     assert searcher is not None and searcher.deny_write and searcher.model == "cheap"
-    assert task.policy is not None and task.policy.explain  # the operator's layers stand above the built-in one
+    assert task.contract.verify == Verification.command(["pytest", "-q"])
+    assert task.contract.constraints == ("change no test",)
+    assert task.policy is not None
+    decided = [task.policy.explain(act, at) for act, at in ((Act.write, "secrets/a"), (Act.read, "a"), (Act.net, "h"))]
+    assert [decision.effect for decision in decided] == [Effect.deny, Effect.allow, Effect.deny]
+    # The layer of secrets stands below what the operator wrote.
+    assert task.policy.explain(Act.read, ".env").effect is Effect.deny
     assert len(task.prices) == 2
+    assert task.source == whole
 
 
 def test_an_override_is_a_toml_value_or_a_bare_text(whole: Path) -> None:
@@ -118,48 +136,269 @@ def test_single_file_work_takes_no_policy_and_no_tree(tmp_path: Path) -> None:
     file.write_text(text + '[provider]\nkind="openai"\nmodel="m"\n')
     assert validate_task(file) == []
     assert read_task(file).contract.file == tmp_path / "a.txt"
+    assert {path for path, _ in validate_task(file, ["contract.file=no/a.txt"])} == {"contract.file"}
+    assert {path for path, _ in validate_task(file, ["contract.file=."])} == {"contract.file"}
     assert {path for path, _ in validate_task(file, ["policy.defaults.write=deny"])} == {"policy"}
     limits = ["max_total_agents=1", "max_concurrent=1", "max_depth=0", "max_total_tokens=1"]
     found = validate_task(file, [f"containment.{limit}" for limit in limits])
     assert {path for path, _ in found} == {"contract.root"}
 
 
-def test_the_schema_knows_every_key_of_the_whole_example_and_no_other(whole: Path) -> None:
-    import tomllib
-
-    schema = task_schema()
-    json.dumps(schema)
-    unknown = list(_unknown(tomllib.loads(WHOLE), schema, ""))
-    assert unknown == []
-    assert list(_unknown({"contract": {"max_step": 1}}, schema, "")) == ["contract.max_step"]
+@pytest.fixture
+def least(tmp_path: Path) -> Path:
+    file = tmp_path / "task.toml"
+    file.write_text('[contract]\ngoal = "g"\nroot = "."\n[provider]\nkind = "openai"\nmodel = "m"\n')
+    return file
 
 
-def _unknown(value: Any, schema: dict[str, Any], at: str) -> Any:
-    """Walk a document and its schema together, and name keys that the schema does not have."""
-    if "oneOf" in schema:
-        schema = next(each for each in schema["oneOf"] if each["properties"]["kind"]["const"] == value["kind"])
-    if isinstance(value, list):
-        for item in value:
-            yield from _unknown(item, schema.get("items", {}), at)
-    if not isinstance(value, dict):
-        return
-    for key, below in value.items():
-        place = f"{at}.{key}" if at else key
-        known = schema.get("properties", {}).get(key)
-        if known is None and isinstance(schema.get("additionalProperties"), dict):
-            known = schema["additionalProperties"]
-        if known is None:
-            yield place
-        else:
-            yield from _unknown(below, known, place)
+def test_what_is_not_written_has_its_default(least: Path) -> None:
+    task = read_task(least)
+    assert task.contract == TaskContract.workspace("g", least.parent)
+    assert task.provider == ProviderSpec(ProviderKind.openai, "m")
+    assert (task.containment, task.policy, len(task.prices), task.run) == (None, None, 0, RunSettings(5.0, None))
 
 
-def test_every_key_that_the_schema_names_is_read(whole: Path) -> None:
-    for key, schema in task_schema()["properties"]["containment"]["properties"].items():
-        override = f"containment.{key}=" + ('"3"' if schema["type"] == "string" else "3")
-        assert validate_task(whole, [override]) == [], key
-    for key in task_schema()["properties"]["contract"]["properties"]:
-        with pytest.raises(ConfigError) as caught:
-            read_task(whole, [f"contract.{key}=[[1]]"])
-        # A value that nothing can be proves that somebody reads the key, and that it is known.
-        assert all("unknown key" not in text for _, text in caught.value.problems), key
+def paths_of(file: Path, *overrides: str) -> list[str]:
+    return [path for path, _text in validate_task(file, overrides)]
+
+
+# ── paths ───────────────────────────────────────────────────────────────────
+
+
+def test_paths_are_relative_to_the_file_and_not_to_where_one_stands(
+    least: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (least.parent / "work").mkdir()
+    (least.parent / "answers.json").write_text("[]")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    task = read_task(least, ["contract.root=work", "provider.kind=scripted", "provider.script=answers.json"])
+    assert task.contract.root == least.parent / "work"
+    assert task.provider.script == str(least.parent / "answers.json")
+
+
+def test_a_root_that_cannot_be_worked_in_is_told_by_its_key(least: Path) -> None:
+    (least.parent / "circle").symlink_to(least.parent / "circle")
+    assert validate_task(least, ["contract.root=nowhere"]) == [
+        ("contract.root", f"{least.parent / 'nowhere'} is not a directory")
+    ]
+    for root in ("task.toml", "task.toml/below", "circle", "a" * 5_000, '"a\\u0000b"', '""', "3"):
+        assert paths_of(least, f"contract.root={root}") == ["contract.root"], root
+
+
+# ── providers and models ────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", list(ProviderKind))
+def test_a_kind_of_provider_works_or_says_that_it_does_not_yet(least: Path, kind: ProviderKind) -> None:
+    (least.parent / "s.json").write_text("[]")
+    more = {"compatible": ["provider.base_url=http://h/v1"], "scripted": ["provider.script=s.json"]}.get(kind, [])
+    found = validate_task(least, [f"provider.kind={kind}", *more])
+    if kind in SUPPORTED_PROVIDERS:
+        assert found == []
+    else:
+        [(path, text)] = found
+        assert path == "provider.kind"
+        assert f"{kind} is not supported by this version yet" in text
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [
+        (["provider.kind=compatible"], "provider.base_url"),
+        (["provider.kind=scripted"], "provider.script"),
+        (["provider.kind=scripted", "provider.script=no.json"], "provider.script"),
+        (["provider.script=task.toml"], "provider.script"),
+        (["provider.kind=scripted", "provider.script=task.toml", "provider.base_url=http://h"], "provider.base_url"),
+        (["provider.kind=other"], "provider.kind"),
+        (["provider.model=openai:"], "provider.model"),
+        (["provider.model=anthropic/x"], "provider.model"),
+        (["agents.a.model=openai/"], "agents.a.model"),
+        (["agents.a.model=anthropic:x"], "agents.a.model"),
+    ],
+)
+def test_a_provider_that_cannot_be_made_is_told_by_its_key(least: Path, overrides: list[str], path: str) -> None:
+    assert paths_of(least, *overrides) == [path]
+
+
+@pytest.mark.parametrize("written", ["gpt-5.6", "openai:gpt-5.6", "openai/gpt-5.6"])
+def test_a_model_may_be_written_with_its_provider(least: Path, written: str) -> None:
+    task = read_task(least, [f"provider.model={written}", f"agents.a.model={written}"])
+    [agent] = task.contract.agents
+    assert (task.provider.model, agent.model) == ("gpt-5.6", "gpt-5.6")
+
+
+def test_the_model_of_a_gateway_may_begin_with_the_name_of_a_provider(least: Path) -> None:
+    gateway = ["provider.kind=compatible", "provider.base_url=http://h/v1"]
+    [(_path, text)] = validate_task(least, [*gateway, "provider.model=openai/gpt-5.6"])
+    assert text.endswith("write compatible:openai/gpt-5.6")
+    assert read_task(least, [*gateway, "provider.model=compatible:openai/gpt-5.6"]).provider.model == "openai/gpt-5.6"
+
+
+# ── prices ──────────────────────────────────────────────────────────────────
+
+LIMITS = [f"containment.{key}=9" for key in ("max_total_agents", "max_concurrent", "max_depth", "max_total_tokens")]
+CAPPED = [*LIMITS, 'containment.max_total_cost="1"']
+PRICED = ['prices.m.input="1"', 'prices.m.output="1"']
+
+
+@pytest.mark.parametrize(
+    ("overrides", "paths"),
+    [
+        (LIMITS, []),
+        (CAPPED, ["prices"]),
+        ([*CAPPED, "contract.on_unknown_price=tokens_only"], []),
+        ([*CAPPED, "prices={}"], ["provider.model"]),
+        ([*CAPPED, *PRICED], []),
+        ([*CAPPED, *PRICED, "agents.a.role=r"], []),
+        ([*CAPPED, *PRICED, "agents.a.model=m", "agents.b.model=dear"], ["agents.b.model"]),
+        ([*CAPPED, *PRICED, "provider={ kind = 'openai' }"], ["provider.model"]),
+        # What a broken price would have said is not known, so nobody is told that it is missing.
+        ([*CAPPED, *PRICED, "prices.m.input=1"], ['prices."m".input']),
+        ([*LIMITS, "containment.max_total_cost=1.5"], ["containment.max_total_cost"]),
+    ],
+)
+def test_a_cost_ceiling_needs_the_price_of_every_model(least: Path, overrides: list[str], paths: list[str]) -> None:
+    assert paths_of(least, *overrides) == paths
+
+
+def test_the_model_without_a_price_is_named_with_the_table_to_add(least: Path) -> None:
+    [(_path, text)] = validate_task(least, [*CAPPED, *PRICED, "provider.model=gpt-5.6"])
+    assert "add [prices.\"gpt-5.6\"]" in text
+
+
+# ── problems ────────────────────────────────────────────────────────────────
+
+
+def test_problems_of_all_tables_are_told_at_once(least: Path) -> None:
+    found = paths_of(
+        least,
+        "contract.max_steps=-1",
+        "contract.root=nowhere",
+        "contract.agents.x.y=r",
+        "containment.max_depth=true",
+        "provider.kind=compatible",
+        "provider.model=openai:x",
+        "policy.defaults.net=maybe",
+        "prices.m.input=1",
+        "run.cleanup_allowance=-1",
+        "run.approve=maybe",
+        "agents.a.modle=x",
+        "agnets.b.model=x",
+    )
+    assert sorted(found) == [
+        "agents.a.modle",
+        "agnets",
+        "containment.max_concurrent",
+        "containment.max_depth",
+        "containment.max_total_agents",
+        "containment.max_total_tokens",
+        "contract.agents",
+        "contract.max_steps",
+        "contract.root",
+        "policy.defaults.net",
+        'prices."m".input',
+        'prices."m".output',
+        "provider.base_url",
+        "provider.model",
+        "run.approve",
+        "run.cleanup_allowance",
+    ]
+
+
+def test_an_empty_file_is_told_what_it_needs(least: Path) -> None:
+    least.write_text("")
+    assert paths_of(least) == ["contract", "provider"]
+
+
+def test_a_table_that_is_none_is_told_by_its_name(least: Path) -> None:
+    tables = ("contract", "containment", "provider", "policy", "prices", "run", "agents")
+    for table in tables:
+        assert paths_of(least, f"{table}=[1]") == [table]
+
+
+UNSUPPORTED = {
+    "prompt": '{ kind = "preset", text = "careful" }',
+    "instructions": '["use tabs"]',
+    "conversational": "true",
+    "context": "{ floor = 1 }",
+    "compaction": "{ keep_recent = 1 }",
+    "max_wait_secs": "3",
+    "memory": "{ max_entries = 1 }",
+    "lease_ttl": "10",
+    "spawn_background_after": "1",
+    "detached_spawns": "false",
+    "exec_sandbox": "read_only",
+    "skills": "skills",
+    "effort": "high",
+    "commit_identity": '{ name = "a", email = "b@c" }',
+    "max_parallel_reads": "1",
+    "pause_scope": "tree",
+    "queue_order": "fair",
+    **dict.fromkeys(("mcp", "lsp", "plugins", "images"), '["x"]'),
+    **dict.fromkeys(("browser", "tools", "responder", "plan_gate", "reviewer", "tool_hooks", "routing", "web"), '"x"'),
+}
+
+
+def test_every_field_of_a_contract_is_acted_on_or_tried_here() -> None:
+    assert {field.name for field in attrs.fields(TaskContract)} == ACTED_ON | set(UNSUPPORTED)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_nothing_acts_on_is_refused_and_never_ignored(least: Path, name: str) -> None:
+    [(path, text)] = validate_task(least, [f"contract.{name}={UNSUPPORTED[name]}"])
+    assert path == f"contract.{name}"
+    assert "is not supported by this version" in text
+
+
+def test_what_nothing_acts_on_in_a_named_agent_is_refused_in_its_own_table(least: Path) -> None:
+    values = {"effort": "high", "worktree": "true"}
+    assert {field.name for field in attrs.fields(AgentDef)} == AGENT_ACTED_ON | set(values)
+    for name, value in values.items():
+        assert paths_of(least, f"agents.a.{name}={value}") == [f"agents.a.{name}"]
+
+
+def test_a_criterion_that_nothing_evaluates_yet_is_refused(least: Path) -> None:
+    for verify in ('{ kind = "review", rubric = "r" }', '{ kind = "each_compiles", files = ["a"] }'):
+        assert paths_of(least, f"contract.verify={verify}") == ["contract.verify.kind"]
+
+
+def test_a_problem_is_one_line_whatever_the_file_holds(least: Path) -> None:
+    with least.open("a") as text:
+        text.write('["a\\nb\\u001b[31m"]\n')
+    assert paths_of(least) == ["a\\nb\\x1b[31m"]
+    [_surplus, (path, text)] = validate_task(least, ["provider.kind=" + "x" * 5_000])
+    assert path == "provider.kind"
+    assert len(text) == MOST_LINE
+
+
+KEYS = st.sampled_from(
+    [
+        "contract", "contract.goal", "contract.root", "contract.file", "contract.verify", "contract.verify.kind",
+        "contract.verify.argv", "contract.retry.max", "contract.agents", "contract.max_duration", "containment",
+        "containment.max_total_cost", "containment.max_total_duration", "containment.max_total_tokens", "provider",
+        "provider.kind", "provider.model", "provider.base_url", "provider.script", "policy", "policy.layers",
+        "policy.defaults", "policy.defaults.net", "prices", "prices.m", "prices.m.input", "prices.m.tiers", "run",
+        "run.approve", "run.cleanup_allowance", "agents", "agents.a", "agents.a.model", "agents.a.max_steps", "x",
+    ]
+)  # fmt: skip
+VALUES = st.text(max_size=8) | st.sampled_from(
+    [
+        "{}", "[]", "[{}]", "[[1]]", "nan", "-inf", "1e400", "-1", "true", '"\\u0000"', "2020-01-01", "12:00:00",
+        '"1.50"', '"1e99"', '"-1"', "{ secs = 1, nanos = 2 }", f"{{ secs = {2**64 - 1}, nanos = -1 }}", "openai:",
+        "compatible:x", "scripted", '{ kind = "command", argv = [] }', "[{ name = 1, rules = [{ act = 1 }] }]",
+        '[{ floor = 1, input = "1", output = 1 }]', str(2**64 - 1), "\ud800", "\x1b",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=6))
+def test_whatever_is_set_there_is_a_task_or_a_list_of_lines(
+    tmp_path_factory: pytest.TempPathFactory, sets: list[tuple[str, str]]
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_text('[contract]\ngoal = "g"\nroot = "."\n[provider]\nkind = "openai"\nmodel = "m"\n')
+    overrides = [f"{key}={value}" for key, value in sets]
+    found = validate_task(file, overrides)
+    assert all(f"{path}: {text}".isprintable() for path, text in found)
+    if not found:
+        assert read_task(file, overrides).contract.goal

@@ -157,7 +157,7 @@ async def test_a_bad_request_is_its_callers_error_and_not_the_end_of_the_ledger(
         with pytest.raises(ValueError):
             await ledger.draw_tokens(-1)
         with pytest.raises(BudgetExceeded):
-            await ledger.reserve(Quote(50, 50, 1), own_tokens=10)
+            await ledger.reserve(Quote(50, 50, 1), own_left=lambda: 10)
         held = await ledger.reserve(10)
         assert isinstance(held, Reservation)
         await ledger.settle(held, 5)
