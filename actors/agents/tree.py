@@ -207,13 +207,13 @@ class Tree:
         Raises:
             ActorsError: called from inside the tree, which would wait for itself. Nothing was halted.
         """
-        if self.host.shelters(trio.lowlevel.current_task()):
-            raise ActorsError("an agent cannot wait for the stop of its own tree; use halt_nowait")
         if self._state is Life.new:
             raise ActorsError("the tree is new; halt it inside its block")
         if self._state is Life.closed:
             now = trio.current_time()
             return self.receipt or StopReceipt(now, now)
+        if self.host.shelters(trio.lowlevel.current_task()):
+            raise ActorsError("an agent cannot wait for the stop of its own tree; use halt_nowait")
         self._latch(kind, by, reason)
         await self._wound_down.wait()
         assert self.receipt is not None

@@ -9,6 +9,10 @@ from actors.providers.openai_chat import OpenAIChat
 from actors.providers.scripted import Scripted
 
 
+# The model that a script answers as when the task names none.
+SCRIPTED_MODEL = "configured-model"
+
+
 def provider_of(spec: ProviderSpec) -> Provider:
     """Make the provider that a task names.
 
@@ -17,7 +21,7 @@ def provider_of(spec: ProviderSpec) -> Provider:
     """
     if spec.kind == "scripted":
         assert spec.script is not None, "the task file was checked"
-        return Scripted.from_file(spec.script)
+        return Scripted.from_file(spec.script, model=spec.model or SCRIPTED_MODEL)
     if spec.kind in ("openai", "compatible"):
         return OpenAIChat(spec.base_url, model=spec.model, name=spec.kind)
     raise ConfigError(("provider.kind", f"{spec.kind!r} is not supported by this version"))

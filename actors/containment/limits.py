@@ -222,6 +222,6 @@ def _problems_of(field: Any, values: dict[str, Any], at: str) -> list[tuple[str,
     try:
         reader = _READERS.get(field.name, _whole_number)
         field.validator(None, field, reader(value))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         return [(place, str(error).removeprefix(field.name).strip())]
     return []

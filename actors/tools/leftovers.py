@@ -109,6 +109,7 @@ async def end(leader: int, mark: str, began_with: Iterable[int]) -> tuple[int, .
     Cancellation: what was found was killed; whether more is left is unknown.
     """
     known = set(began_with)
+    # Before the first look, which takes a while.
     kill_all(known)
     living: set[int] = set()
     with trio.move_on_after(KILL_SECONDS):

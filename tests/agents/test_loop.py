@@ -77,7 +77,9 @@ class Fake:
 
 
 class Batches(MemoryStore):
-    """A store that keeps which rows were committed together."""
+    """A store that keeps which rows were committed together; taken for one that outlives the process."""
+
+    durable = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """Files are read whole or not, written whole or not, and edited in exactly one place."""
 
 import os
+import resource
 import stat
 
 import pytest
@@ -198,6 +199,19 @@ async def test_a_failing_write_leaves_the_old_file_and_nothing_else(root, contex
     assert "name a file in it" in await refused(WriteFile(), {"path": ".", "content": "x"}, context)
     assert (root / "a.txt").read_text() == "old"
     assert sorted(os.listdir(root)) == ["a.txt", "sub"]
+
+
+async def test_a_write_that_breaks_off_half_way_leaves_the_old_file_and_nothing_beside(root, context):
+    (root / "a.txt").write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        said = await refused(WriteFile(), {"path": "a.txt", "content": "x" * 200}, context)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert said == '"a.txt": file too large'
+    assert ((root / "a.txt").read_text(), os.listdir(root)) == ("old", ["a.txt"])
+    assert (await WriteFile().run({"path": "a.txt", "content": "x" * 200}, context)).changed
 
 
 async def test_the_longest_name_can_be_written(root, context):

@@ -23,6 +23,7 @@ def workspace(root: Path) -> Workspace:
     (root / "to_directory").symlink_to("sub")
     (root / "absolute_inside").symlink_to(root / "sub")
     (root / "sub" / "deep" / "back").symlink_to("../../to_directory")
+    (root / "sub" / "deep" / "absolute_back").symlink_to(root / "sub")
     (root / "to_root").symlink_to(".")
     (root / "nowhere_yet").symlink_to("sub/new.txt")
     (root / "out").symlink_to("../secret")
@@ -44,6 +45,7 @@ def workspace(root: Path) -> Workspace:
         ("to_directory/a.txt", "sub/a.txt"),
         ("absolute_inside/a.txt", "sub/a.txt"),
         ("sub/deep/back/a.txt", "sub/a.txt"),
+        ("sub/deep/absolute_back/a.txt", "sub/a.txt"),
         ("to_root/to_root/sub", "sub"),
         ("to_directory/..", "."),
         ("nowhere_yet", "sub/new.txt"),

@@ -81,21 +81,32 @@ async def test_who_descends_from_a_command_is_found_whatever_it_sheds(marker, ro
     assert marker.living() == []
 
 
-async def test_a_command_inside_a_command_dies_with_the_outer_one(marker, root):
-    inner = f"""
+def inner(root: Path, marker) -> list[str]:
+    """Write a command that is this very runtime, running a command of its own."""
+    code = f"""
 import sys, trio
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from actors.tools.process import run
-trio.run(lambda: run(["sleep", "{marker.text}"], cwd="/", timeout=60))
+trio.run(lambda: run(["sh", "-c", "touch started; sleep {marker.text}"], cwd={str(root)!r}, timeout=60))
 """
-    argv = [sys.executable, "-c", inner]
+    return [sys.executable, "-c", code]
+
+
+async def test_a_command_inside_a_command_dies_with_the_outer_one(marker, root):
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: run(argv, cwd=str(root), timeout=60))
+        nursery.start_soon(lambda: run(inner(root, marker), cwd=str(root), timeout=60))
         with trio.fail_after(10):
-            while not any(line.startswith("sleep") for line in marker.living()):
+            while not (root / "started").exists():
                 await trio.sleep(0.02)
         # SIGKILL gives the inner one no chance to clean up.
         nursery.cancel_scope.cancel()
+    assert marker.living() == []
+
+
+async def test_a_command_inside_a_command_that_lost_its_parent_dies_too(marker, root):
+    line = '"$@" >/dev/null 2>&1 & while ! [ -e started ]; do sleep 0.02; done'
+    done = await run(["sh", "-c", line, "sh", *inner(root, marker)], cwd=str(root), timeout=10)
+    assert done.status is Status.exited
     assert marker.living() == []
 
 

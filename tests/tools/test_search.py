@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors.agents.policy import Policy
-from actors.agents.ports import Act, ActRefused, ObservationKind
+from actors.agents.ports import ObservationKind
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace
 from actors.tools.search import FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
@@ -35,7 +35,6 @@ def filled(root):
 async def test_find_gives_files_in_order_without_what_is_built_or_stored_beside(filled, context):
     seen = await Find().run({"name_glob": "*.py"}, context)
     assert (seen.kind, seen.target, seen.text) == (ObservationKind.find, "*.py", "a.py\nb.py\nsub/c.py")
-    assert context.asked == [(Act.read, ".")]
     assert (await Find().run({"name_glob": "d.*"}, context)).text == "sub/deep/d.txt"
     assert (await Find().run({"name_glob": "sub/*"}, context)).text == "sub/c.py\nsub/deep/d.txt"
     assert (await Find().run({"name_glob": "*.rs"}, context)).text == "[no files]"
@@ -81,11 +80,11 @@ async def test_what_the_policy_does_not_let_be_read_is_not_found_but_counted(fil
     assert (await Grep().run({"pattern": "needle"}, context)).text == f"b.py:2: needle = 1\n{notes}"
 
 
-async def test_a_search_of_a_workspace_that_may_not_be_read_is_refused(filled, context):
+async def test_a_search_of_a_workspace_that_may_not_be_read_finds_nothing_and_says_so(filled, context):
     context.policy = Policy.permissive().layer("op").deny_read("*")
     for tool, arguments in ((Find(), {"name_glob": "*"}), (Grep(), {"pattern": "x"})):
-        with pytest.raises(ActRefused):
-            await tool.run(arguments, context)
+        said = (await tool.run(arguments, context)).text
+        assert "a.py" not in said and "left out" in said
 
 
 async def test_no_search_goes_through_a_link(filled, context):

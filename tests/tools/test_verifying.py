@@ -96,6 +96,12 @@ async def test_bytes_are_compared_and_another_encoding_is_named(root):
     )
 
 
+async def test_the_operators_own_link_is_followed(root):
+    (root / "real.txt").write_text("done")
+    os.symlink("real.txt", root / "link.txt")
+    assert (await judged(Verification.file_contains("done"), root, file=str(root / "link.txt"))).verdict == "passed"
+
+
 async def test_a_directory_in_place_of_the_file_cannot_be_judged(root):
     assert (await judged(Verification.file_contains("x"), root, file=str(root))).verdict == "errored"
 
