@@ -8,7 +8,6 @@ from actors.errors import ConfigError
 from actors.providers.openai_chat import OpenAIChat
 from actors.providers.scripted import Scripted
 
-
 # The model that a script answers as when the task names none.
 SCRIPTED_MODEL = "configured-model"
 
