@@ -70,6 +70,8 @@ PURE = [
     "providers.chat_wire",
     "providers.model_names",
     "store.row_codec",
+    "tools.arguments",
+    "tools.output",
 ]
 # What touches the world: clocks, chance, files, processes, sockets, the event loop.
 WORLD = {

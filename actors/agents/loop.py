@@ -52,7 +52,7 @@ from actors.agents.ports import (
 from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
 from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import RateGate, retry_delay
-from actors.agents.roster import AgentDef
+from actors.agents.roster import AgentDef, Agents
 from actors.agents.rows import (
     AgentEvent,
     AnswerGiven,
@@ -104,6 +104,17 @@ class Services:
     prices: PriceTable
     pace: RateGate = attrs.Factory(RateGate)
     chance: Callable[[], float] = random.random
+    _offers: dict[int, tuple[Agents | None, tuple[ToolSpec, ...]]] = attrs.field(factory=dict, init=False, eq=False)
+
+    def offered(self, roster: Agents | None) -> tuple[ToolSpec, ...]:
+        """Give what a model is offered, with `spawn_agent` for a ``roster``; all agents of a tree share the tuple."""
+        known = self._offers.get(id(roster))
+        # The roster is kept beside its offer, so its id cannot come to mean another one.
+        if known is None or known[0] is not roster:
+            specs = tuple(tool.spec for tool in self.tools)
+            known = (roster, specs if roster is None else (*specs, spawn_spec(roster)))
+            self._offers[id(roster)] = known
+        return known[1]
 
 
 @attrs.frozen
@@ -176,8 +187,7 @@ class Loop:
         self._cuts = 0
 
     def _offered(self) -> tuple[ToolSpec, ...]:
-        specs = tuple(tool.spec for tool in self.services.tools)
-        return (*specs, spawn_spec(self.contract.agents)) if self.job.in_tree else specs
+        return self.services.offered(self.contract.agents if self.job.in_tree else None)
 
     def _framing(self) -> Framing:
         definition = self.job.definition

@@ -88,8 +88,9 @@ def summary_table(reader: Reader, tree_id: str) -> Table:
         table.add_row("why", shortened(outcome["message"], 200))
     if "spent_tokens" in tree:
         overrun = f" + {tree['overrun_tokens']:,} overrun" if tree["overrun_tokens"] else ""
-        table.add_row("agents", f"{tree['agents']} ({tree['peak_working']} at work at once)")
-        table.add_row("calls", f"{tree['calls']} to the model, {tree['tool_calls']} to tools")
+        peak, tools = tree["peak_working"], tree["tool_calls"]
+        table.add_row("agents", f"{tree['agents']}" + ("" if peak is None else f" ({peak} at work at once)"))
+        table.add_row("calls", f"{tree['calls']} to the model" + ("" if tools is None else f", {tools} to tools"))
         estimated = " (partly estimated)" if report["usage"]["estimated"] else ""
         table.add_row("tokens", f"{tree['spent_tokens']:,}{overrun}{estimated}")
         if tree["spent_microdollars"]:

@@ -16,6 +16,7 @@ from actors.tools.write_file import as_bytes, written
 
 # What a model is shown of the file with its task.
 SHOWN_CHARS: Final = 12_000
+MOST_READ_CHARS: Final = 10_000_000
 
 
 class SingleFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +42,7 @@ class SingleFile:
         """Tell a model what the file reads now, bounded; a file that is not there reads empty."""
         try:
             with open(self._file, encoding="utf-8", errors="replace") as file:
-                text = file.read(SHOWN_CHARS + 1)
+                text = file.read(MOST_READ_CHARS)
         except FileNotFoundError:
             return f"{self._file.name} does not exist yet."
         except OSError as error:
