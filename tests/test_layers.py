@@ -52,6 +52,7 @@ PURE = [
     "agents.entry_text",
     "agents.globs",
     "agents.judged_fields",
+    "agents.model_input",
     "agents.outcomes",
     "agents.policy",
     "agents.prompt",

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import random
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -25,22 +24,21 @@ import trio
 
 from actors.agents.agent import About, Agent, AgentLimits
 from actors.agents.contract import TaskContract
-from actors.agents.entry_text import bounded, clean, clean_value
+from actors.agents.entry_text import bounded, clean
+from actors.agents.gatekeeper import CallContext
+from actors.agents.model_input import clean_call, estimate_of, read_arguments, token_columns
 from actors.agents.outcomes import Outcome, OutcomeKind
-from actors.agents.policy import Decision, Effect, Policy
+from actors.agents.policy import Effect, Policy
 from actors.agents.ports import (
     Act,
     ActRefused,
-    ApprovalRequest,
     Approver,
     AssistantTurn,
     Completion,
     CompletionRequest,
-    Estimate,
     Observation,
     ObservationKind,
     Provider,
-    Refusal,
     ResultsTurn,
     Tool,
     ToolCall,
@@ -59,7 +57,6 @@ from actors.agents.rows import (
     AttemptMade,
     GateTried,
     Observed,
-    PolicyEvent,
     Settled,
     Spawned,
     StepDone,
@@ -82,6 +79,7 @@ from actors.errors import (
     ToolFailed,
     UnknownPrice,
 )
+from actors.halts import HaltKind
 from actors.runtime.exits import Exit
 
 log = logging.getLogger("actors.loop")
@@ -356,7 +354,7 @@ class Loop:
         cost = self._cost(completion.usage, completion.model)
         settlement = self.agent.ledger.settle_nowait(held, completion.usage, cost)
         text = None if completion.text is None else clean(completion.text)
-        completion = attrs.evolve(completion, text=text, calls=tuple(_clean_call(call) for call in completion.calls))
+        completion = attrs.evolve(completion, text=text, calls=tuple(clean_call(call) for call in completion.calls))
         rows: list[Any] = [
             self._attempt_row(step, attempt, completion.usage, began, completion=completion),
             self._settled_row(held, settlement),
@@ -623,6 +621,10 @@ class Loop:
         async with self.agent.waiting():
             for child in children.values():
                 await child.wait_ended()
+        halt = self.agent.ledger.halted
+        if halt is not None and halt.kind is HaltKind.interrupt:
+            # The children were stopped to go on later: this step stays open, so that a resume finds them again.
+            await self._cut()
         for place, child in children.items():
             results[place] = Observation(ObservationKind.child, child.path, _report_of(child), changed=True)
 
@@ -690,157 +692,8 @@ class Loop:
 STALLED = "stalled"
 
 
-class CallContext:
-    """What a tool may use during one call: the gatekeeper of policy and approver."""
-
-    def __init__(self, loop: Loop, step: int, policy: Policy | None = None) -> None:
-        self._loop = loop
-        self._step = step
-        self._policy = loop.job.policy if policy is None else policy
-
-    @property
-    def root(self) -> str:
-        """Give the workspace directory."""
-        contract = self._loop.contract
-        return str(contract.root or contract.file.parent)
-
-    @property
-    def exec_timeout(self) -> float:
-        """Give the seconds that one command may take."""
-        return self._loop.contract.exec_timeout
-
-    @property
-    def max_read_chars(self) -> int | None:
-        """Give the most characters of one read."""
-        return self._loop.contract.max_read_chars
-
-    def report_leaked(self, processes: Sequence[int]) -> None:
-        """Name processes that did not die in time."""
-        self._loop.agent.tree.leaked_processes.extend(processes)
-
-    def may_read(self, target: str) -> bool:
-        """Tell whether reading is allowed outright; ask counts as no."""
-        return self._policy.explain(Act.read, target).effect is Effect.allow
-
-    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
-        """Ask the policy, and the approver where it says ask; the agent holds no slot meanwhile.
-
-        Cancellation: nothing was decided.
-
-        Raises:
-            ActRefused: the row and the event are written.
-        """
-        decision = self._policy.explain(act, target)
-        if decision.effect is Effect.allow:
-            return
-        if decision.effect is Effect.deny:
-            await self._refuse(act, target, decision, "denied by policy", "policy")
-        approval = await self._decide(act, target, content, decision)
-        if not approval.approved:
-            await self._refuse(act, target, decision, approval.reason or "denied", "approver")
-        await self._note("decision", act, target, decision, "approved", "approver")
-
-    async def _decide(self, act: Act, target: str, content: str, decision: Decision) -> Any:
-        loop = self._loop
-        request = ApprovalRequest(
-            act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
-        )
-        await loop.recorder.emit(loop.agent, "approval_requested", step=self._step, act=act, target=clean(target))
-        async with loop.agent.waiting():
-            approval = await loop.services.approver.decide(request)
-        facts = {"step": self._step, "act": act, "approved": approval.approved}
-        await loop.recorder.emit(loop.agent, "approval_decided", **facts)
-        return approval
-
-    async def _refuse(self, act: Act, target: str, decision: Decision, reason: str, source: str) -> NoReturn:
-        await self._note("refusal", act, target, decision, "denied", source)
-        raise ActRefused(Refusal(act, clean(target), decision.rule, decision.layer, reason))
-
-    async def _note(self, kind: str, act: Act, target: str, decision: Decision, verdict: str, source: str) -> None:
-        agent, recorder = self._loop.agent, self._loop.recorder
-        target = bounded(clean(target), 2_000)
-        row = PolicyEvent(
-            agent.run_id, self._step, kind, act, target, decision.rule, decision.layer, verdict, source
-        )
-        rows: list[Any] = [row]
-        if kind == "refusal":
-            facts = {
-                "step": self._step,
-                "act": act,
-                "target": target,
-                "rule": decision.rule,
-                "layer": decision.layer,
-                "source": source,
-            }
-            rows.append(recorder.event(agent.path, agent.depth, "refused", facts))
-        await recorder.store.append(*rows)
-
-
-# ── pure parts ──────────────────────────────────────────────────────────────
-
-
-def estimate_of(provider: Provider, request: CompletionRequest) -> Estimate:
-    """Give the provider's own worst case of a request, or a careful guess: a token for three bytes."""
-    own = getattr(provider, "estimate", None)
-    if own is not None:
-        estimate: Estimate = own(request)
-        return estimate
-    size = len(request.system.encode()) + sum(len(repr(turn).encode()) for turn in request.turns)
-    size += sum(len(repr(spec).encode()) for spec in request.tools)
-    return Estimate(size // 3 + 8 * (len(request.turns) + 1), request.max_output_tokens)
-
-
-def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:
-    """Decode a model's argument text strictly.
-
-    Raises:
-        ToolFailed: it is no JSON object; says where, and what is wanted. Nothing runs on a guess.
-    """
-    wanted = json.dumps(spec.parameters)
-    try:
-        value = json.loads(
-            call.arguments or "{}",
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            object_pairs_hook=_no_repeats,
-        )
-        cleaned = clean_value(value)
-    except (ValueError, RecursionError) as error:
-        raise ToolFailed(f"the arguments of {call.name} are no JSON: {error}. Wanted: {wanted}") from None
-    if not isinstance(cleaned, dict):
-        raise ToolFailed(f"the arguments of {call.name} must be a JSON object. Wanted: {wanted}")
-    return cleaned
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large a number")
-    return number
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return table
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _clean_call(call: ToolCall) -> ToolCall:
-    return ToolCall(clean(call.name), clean(call.arguments))
-
-
 def _failed(target: str, text: str) -> Observation:
     return Observation(ObservationKind.error, target, text)
-
-
-def token_columns(usage: Usage | None) -> Any:
-    """Give the token columns of an attempt; all None when nobody reported any."""
-    return {field.name: None if usage is None else getattr(usage, field.name) for field in attrs.fields(Usage)}
 
 
 def _report_of(child: Agent) -> str:

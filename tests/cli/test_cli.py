@@ -253,6 +253,8 @@ def test_O22_one_signal_stops_in_order_and_leaves_a_resumable_run(tmp_path: Path
     assert report["terminal"] is None and report["halt"]["kind"] == "interrupt"
     shown = json.loads(actors("show", report["run_id"], "--json", cwd=tmp_path).stdout)
     assert {agent["status"] for agent in shown["agents"]} == {"paused"}
+    # The root's step waits for its child: it stays open, so that a resume finds the child again.
+    assert shown["agents"][0]["steps"] == 0
 
 
 def test_O22_a_second_signal_is_immediate(tmp_path: Path) -> None:

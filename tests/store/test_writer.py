@@ -67,6 +67,7 @@ async def test_what_is_appended_is_written_soon_without_any_commit(path: Path):
         with trio.fail_after(5):
             while texts(store) != ["a"]:
                 await trio.sleep(0.005)
+        assert texts(store) == ["a"]
 
 
 async def test_leaving_the_block_writes_what_was_left(path: Path):
