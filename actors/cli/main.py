@@ -42,7 +42,7 @@ def demo(agents: int, seed: int, store: str | None, as_json: bool, quiet: bool) 
     from actors.cli.demo import run_demo
     from actors.cli.running import Shown
 
-    return run_demo(agents, seed, store, Shown(json=as_json, quiet=quiet))
+    return run_demo(agents, seed, store, Shown(json=as_json, quiet=quiet, kept=store is not None))
 
 
 @cli.command()

@@ -45,6 +45,8 @@ class Shown:
     json: bool = False
     stream_json: bool = False
     quiet: bool = False
+    # False for a demo whose store goes with it.
+    kept: bool = True
 
 
 def run_task(task: Task, store_path: str, shown: Shown) -> int:
@@ -152,6 +154,8 @@ def tell(store: Store, result: RunResult, shown: Shown) -> None:
         out.print(tree_picture(store, result.run_id))
         out.print()
         out.print(summary_table(store, result.run_id))
+        if not shown.kept:
+            out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")
         if result.said:
             out.print()
             out.print(result.said, markup=False)
