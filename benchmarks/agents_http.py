@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import attrs
 import trio
 
 from actors.agents.agent import Agent, ChildHandle
@@ -23,6 +22,7 @@ from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Completion, CompletionRequest, Provider
 from actors.agents.tree import open_tree
+from actors.agents.verification import Verification
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
@@ -70,7 +70,8 @@ async def _tree(n: int, provider: Provider, root_folder: str, store: Store) -> N
         parent = TaskContract.workspace("have hello said", root_folder)
         for number in range(n):
             # A child's contract is its parent's with another goal, as spawn_agent makes it.
-            job = Job(attrs.evolve(parent, goal=f"say hello to number {number}"), policy, services)
+            goal = f"say hello to number {number}"
+            job = Job(parent.for_child(goal, Verification.none(), parent.max_steps), policy, services)
             child = await agent.spawn_agent(work_on, (job,), job.limits(), about=job.about())
             children.append((f"number {number}", ChildHandle[str](child)))
         for goal, handle in children:

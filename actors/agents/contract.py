@@ -338,6 +338,19 @@ class TaskContract:
         path = _as_path(root)
         return cls(goal, path, Verification.none() if verify is None else verify, root=path, **fields)
 
+    def for_child(self, goal: str, verify: Verification, max_steps: int) -> "TaskContract":
+        """Give a child's contract: this one, every knob as it is, with another goal, criterion and step cap.
+
+        Raises:
+            ValueError: one of the three cannot be used; the text names it.
+        """
+        changed: dict[str, Any] = {"goal": goal, "verify": verify, "max_steps": max_steps}
+        for name, value in changed.items():
+            fits(self, getattr(attrs.fields(TaskContract), name), value)
+        # The rest was judged when this contract was made.
+        with attrs.validators.disabled():
+            return attrs.evolve(self, **changed)
+
     @property
     def is_single_file(self) -> bool:
         """Whether there is one file and no workspace."""

@@ -285,4 +285,22 @@ def _plain(value: Any, at: str) -> Any:
         return [_plain(item, at) for item in value]
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return plain_record(value, at) if attrs.has(type(value)) else value
+    return dict(_plain_part(value, at)) if attrs.has(type(value)) else value
+
+
+# Frozen parts of records, such as the back-off that every contract of a tree shares, with their plain form.
+_PARTS: Final[dict[int, tuple[Any, dict[str, Any]]]] = {}
+_MOST_PARTS: Final = 256
+
+
+def _plain_part(part: Any, at: str) -> dict[str, Any]:
+    """Give the plain form of a frozen part; it is made once, as contracts of one tree share their parts."""
+    known = _PARTS.get(id(part))
+    # The part is kept beside its form, so its id cannot come to mean another one.
+    if known is not None and known[0] is part:
+        return known[1]
+    plain = plain_record(part, at)
+    if len(_PARTS) >= _MOST_PARTS:
+        _PARTS.clear()
+    _PARTS[id(part)] = (part, plain)
+    return plain

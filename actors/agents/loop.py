@@ -16,6 +16,7 @@ import logging
 import random
 import shlex
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import attrs
@@ -87,6 +88,12 @@ log = logging.getLogger("actors.loop")
 # The commit of an answered step is shielded, and bounded by this.
 COMMIT_SECONDS = 5.0
 SAID_CHARS = 8_000
+# What a child's contract has from its parent's.
+SHARED = attrgetter(
+    *(field.name for field in attrs.fields(TaskContract) if field.name not in ("goal", "verify", "max_steps"))
+)
+# Texts of policies that a tree remembers.
+MOST_POLICIES = 64
 # An answer that was cut at its limit is asked to go on so often; then what there is counts.
 CUT_RETRIES = 1
 
@@ -102,7 +109,29 @@ class Services:
     prices: PriceTable
     pace: RateGate = attrs.Factory(RateGate)
     chance: Callable[[], float] = random.random
+    _template: list[tuple[TaskContract, dict[str, Any]]] = attrs.field(factory=list, init=False, eq=False)
+    _policies: dict[int, tuple[Policy, str]] = attrs.field(factory=dict, init=False, eq=False)
     _offers: dict[int, tuple[Agents | None, tuple[ToolSpec, ...]]] = attrs.field(factory=dict, init=False, eq=False)
+
+    def contract_text(self, contract: TaskContract) -> str:
+        """Write a contract as JSON. Contracts of one tree differ in little, and what they share is written once."""
+        if self._template:
+            first, plain = self._template[0]
+            if SHARED(first) == SHARED(contract):
+                own = {"goal": contract.goal, "verify": contract.verify.to_dict(), "max_steps": contract.max_steps}
+                return msgspec.json.encode({**plain, **own}).decode()
+        plain = contract.to_dict()
+        self._template[:] = [(contract, plain)]
+        return msgspec.json.encode(plain).decode()
+
+    def policy_text(self, policy: Policy) -> str:
+        """Write a policy as JSON; agents that are not narrowed share one, and its text."""
+        known = self._policies.get(id(policy))
+        if known is None or known[0] is not policy:
+            if len(self._policies) >= MOST_POLICIES:
+                self._policies.clear()
+            known = self._policies[id(policy)] = (policy, policy.to_json())
+        return known[1]
 
     def offered(self, roster: Agents | None) -> tuple[ToolSpec, ...]:
         """Give what a model is offered, with `spawn_agent` for a ``roster``; all agents of a tree share the tuple."""
@@ -146,8 +175,8 @@ class Job:
             str(contract.file) if contract.is_single_file else None,
             self.services.provider.name,
             self.model,
-            msgspec.json.encode(contract.to_dict()).decode(),
-            self.policy.to_json(),
+            self.services.contract_text(contract),
+            self.services.policy_text(self.policy),
             None if contract.root is None else str(contract.root),
         )
 
@@ -292,7 +321,8 @@ class Loop:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         if isinstance(held, Draw):
             await self._cut()
-        request = attrs.evolve(request, max_output_tokens=held.output_tokens)
+        if held.output_tokens != request.max_output_tokens:
+            request = attrs.evolve(request, max_output_tokens=held.output_tokens)
         began = trio.current_time()
         try:
             completion = await self.services.provider.complete(request)
@@ -354,7 +384,9 @@ class Loop:
         cost = self._cost(completion.usage, completion.model)
         settlement = self.agent.ledger.settle_nowait(held, completion.usage, cost)
         text = None if completion.text is None else clean(completion.text)
-        completion = attrs.evolve(completion, text=text, calls=tuple(clean_call(call) for call in completion.calls))
+        calls = tuple(clean_call(call) for call in completion.calls)
+        if text != completion.text or calls != completion.calls:
+            completion = attrs.evolve(completion, text=text, calls=calls)
         rows: list[Any] = [
             self._attempt_row(step, attempt, completion.usage, began, completion=completion),
             self._settled_row(held, settlement),

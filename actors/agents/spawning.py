@@ -142,7 +142,7 @@ def child_contract(parent: TaskContract, ask: SpawnAsk) -> TaskContract:
     """
     defined = None if ask.definition is None else ask.definition.max_steps
     steps = defined or ask.max_steps or DEFAULT_MAX_STEPS
-    return attrs.evolve(parent, goal=ask.goal, verify=ask.verify, max_steps=steps)
+    return parent.for_child(ask.goal, ask.verify, steps)
 
 
 def child_policy(parent: Policy, ask: SpawnAsk) -> Policy:

@@ -465,3 +465,18 @@ def test_all_that_would_be_ignored_is_named_at_once(workspace):
         "contract.web",
         "contract.agents.a.worktree",
     ]
+
+
+def test_a_childs_contract_keeps_every_knob_and_is_judged_where_it_differs(tmp_path):
+    parent = TaskContract.workspace("parent", tmp_path, max_tokens=7, constraints=("a",), exec_timeout=3.0)
+    child = parent.for_child("child", Verification.workspace_file_contains("a", "b"), 5)
+    assert (child.goal, child.max_steps, child.verify.kind) == ("child", 5, "workspace_file_contains")
+    for field in attrs.fields(TaskContract):
+        if field.name not in ("goal", "verify", "max_steps"):
+            assert getattr(child, field.name) == getattr(parent, field.name), field.name
+    for goal, steps in (("", 5), ("child", -1), ("child", True)):
+        with pytest.raises(ValueError):
+            parent.for_child(goal, Verification.none(), steps)
+    # What is not judged again here is judged as ever elsewhere.
+    with pytest.raises(ValueError):
+        attrs.evolve(parent, max_retries=-1)

@@ -11,6 +11,7 @@ import trio
 
 from actors.agents.approvals import ApproveAll, DenyAll
 from actors.agents.contract import StallPolicy, TaskContract
+from actors.agents.loop import Services
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import (
@@ -32,6 +33,7 @@ from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.running import RunResult, run_tree
 from actors.containment.limits import Containment
+from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
 from actors.errors import ConfigError
 from actors.providers.openai_chat import OpenAIChat
@@ -40,6 +42,7 @@ from actors.providers.scripted import Scripted
 from actors.store.store import MemoryStore, Store
 from actors.testing.model_script import Answer, SaidCall
 from actors.testing.model_server import open_model_server
+from actors.tools.verifying import evaluate
 
 LIMITS = Containment(100, 100, 4, 10**9)
 # Within what the decoder of JSON takes, at the default limit of recursion.
@@ -572,3 +575,14 @@ async def test_a_role_of_nobody_and_equal_states_give_equal_requests(tmp_path: P
     await run(task(tmp_path), second)
     assert first.requests == second.requests
     assert ran.result.run_id not in repr(first.requests)
+
+
+def test_the_text_of_a_contract_is_its_own_also_when_much_of_it_is_shared(tmp_path: Path) -> None:
+    services = Services(Scripted(()), ApproveAll(), (), evaluate, PriceTable())
+    parent = task(tmp_path)
+    child = parent.for_child("child", Verification.workspace_file_contains("a", "b"), 3)
+    other = attrs.evolve(child, max_retries=9)
+    for contract in (parent, child, other, child, parent):
+        assert json.loads(services.contract_text(contract)) == json.loads(json.dumps(contract.to_dict()))
+    for policy in (Policy.default(), Policy.permissive(), Policy.default()):
+        assert services.policy_text(policy) == policy.to_json()
