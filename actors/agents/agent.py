@@ -207,7 +207,8 @@ class Agent(Child):
 
         Cancellation: no child was made and nothing was counted.
         """
-        refusal = self._refuses(limits)
+        # Asked only of an agent that has limits of its own; the tree's are the ledger's to judge.
+        refusal = None if self.limits is UNLIMITED else self._refuses()
         child: Agent | None = None
 
         # The step that admits the child may belong to the ledger's task; the child is to see the spawner's context.
@@ -228,7 +229,7 @@ class Agent(Child):
         assert child is not None
         return child
 
-    def _refuses(self, limits: AgentLimits) -> SpawnRefusal | None:
+    def _refuses(self) -> SpawnRefusal | None:
         """Say no for what this agent alone knows."""
         if self.limits.leaf:
             return LeafSpawn(self.path)
@@ -352,18 +353,24 @@ class Agent(Child):
 
     def ended(self, exit: Exit) -> None:
         """Give back whatever is still held, and hand usage up."""
-        self._leave()
+        if self.seat is not Seat.done:
+            self._leave()
         if self._timer is not None:
             self._timer.cancel()
-        usage, turns = self.total_usage()
-        if isinstance(self.parent, Agent) and (usage is not None or turns):
-            self.parent.add_below(usage, turns)
+        if self.usage is None and self.below is None and not self.steps:
+            return
+        if isinstance(self.parent, Agent):
+            self.parent.add_below(*self.total_usage())
 
     def _leave(self) -> None:
         was_queued = self.seat is Seat.queued
         self.tree.slots.leave(self)
         if was_queued:
             self.tree.dropped_from_queue(self)
+
+    def must_close(self) -> bool:
+        """Tell whether somebody writes the end down."""
+        return self.tree.recorder is not None
 
     async def closing(self, exit: Exit) -> None:
         """Store the end.

@@ -96,6 +96,10 @@ class Child:
     def ended(self, exit: Exit) -> None:
         """Hear that everything is over, children included, just before the end is told on. Sync; must not raise."""
 
+    def must_close(self) -> bool:
+        """Tell whether there are accounts to close; most children without a record have none."""
+        return True
+
     async def closing(self, exit: Exit) -> None:
         """Close accounts when work and children have ended; called under a shield that the host bounds.
 
@@ -176,6 +180,9 @@ class Child:
             self.host.stray(self)
             return
         exit = self._exit(reason, raised, lost)
+        if not self.must_close():
+            self.record(exit)
+            return
         try:
             await self.closing(exit)
         except Exception as error:
