@@ -9,7 +9,7 @@
     │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  LeafSpawn
     │   ├── BudgetExceeded      an agent's own cap, not the tree's: nothing latches
     │   ├── ToolCallCap         the tree's ceiling on tool calls
-    │   ├── MailboxFull  MailboxClosed  Stopping  WouldDeadlock
+    │   ├── MailboxFull  MailboxClosed  Stopping
     │   └── TerminalAlreadyCommitted
     ├── ActorGone               an ask cannot be answered: ``noproc``, crashed, or stopped first
     ├── ProviderError           a model call failed; typed, with status and retry_after
@@ -29,7 +29,7 @@ import attrs
 from actors.halts import Halt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 
 class ActorsError(Exception):
@@ -295,14 +295,6 @@ class MailboxClosed(Refused):
 
 class Stopping(Refused):
     """What was asked to start something is ending. Nothing was started."""
-
-
-class WouldDeadlock(Refused):
-    """Waiting here would wait for oneself. ``cycle`` names everyone on the way."""
-
-    def __init__(self, cycle: "Sequence[str]") -> None:
-        self.cycle = tuple(cycle)
-        super().__init__("this wait closes a cycle: " + " -> ".join(self.cycle))
 
 
 class TerminalAlreadyCommitted(Refused):

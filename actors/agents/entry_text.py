@@ -22,7 +22,7 @@ def clean_value(value: Any) -> Any:
     """Clean every text in a decoded JSON value, keys included."""
     if isinstance(value, str):
         return clean(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [clean_value(item) for item in value]
     if isinstance(value, dict):
         return {clean(key): clean_value(item) for key, item in value.items()}

@@ -33,7 +33,7 @@ from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation, S
 from actors.containment.usage import Usage
 from actors.errors import SpawnRefusal, StoreError
 from actors.halts import Halt, HaltKind
-from actors.ids import agent_run_id
+from actors.ids import agent_run_id, depth_of
 from actors.runtime.exits import Exit, Reason
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Recorder:
         facts = {"tokens": tokens, "remaining": remaining, "granted": draw is Draw.ok}
         await self.store.append(
             AgentEvent(run_id, 0, "budget_draw", draw.value, None, tokens, remaining),
-            self.event(by, by.count("/"), "spend_draw", facts),
+            self.event(by, depth_of(by), "spend_draw", facts),
         )
 
     async def reserved(self, reservation: Reservation, note: object) -> None:

@@ -184,12 +184,6 @@ class LedgerState:
         """Give ceiling minus spent minus reserved, never below 0."""
         return max(self.containment.max_total_tokens - self.spent_tokens - self.reserved_tokens, 0)
 
-    @property
-    def remaining_microdollars(self) -> int | None:
-        """Give what money is left, never below 0; None without a cost ceiling."""
-        ceiling = self.containment.max_total_cost
-        return None if ceiling is None else max(ceiling - self.spent_microdollars - self.reserved_microdollars, 0)
-
     def effective_token_budget(self, own: int | None) -> int:
         """Give the smaller of ``own`` and what the tree has left. None is unlimited, 0 is 0."""
         if own is None:

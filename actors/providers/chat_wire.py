@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from actors.agents.entry_text import clean, clean_value
 from actors.agents.ports import (
     AssistantTurn,
     Completion,
@@ -28,7 +29,6 @@ from actors.agents.ports import (
 )
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind
-from actors.providers.clean_text import clean_text, clean_tree
 from actors.providers.http_errors import embedded_error, one_line
 
 # No call of any model uses a thousand million tokens; a figure above is a fault of the report.
@@ -74,7 +74,7 @@ def encode_request(
     try:
         return _ENCODER.encode(body)
     except UnicodeEncodeError:
-        return _ENCODER.encode(clean_tree(_plain_tree(body)))
+        return _ENCODER.encode(clean_value(_plain_tree(body)))
 
 
 def wire_messages(system: str, turns: Sequence[Turn]) -> list[Message]:
@@ -150,7 +150,7 @@ def _sent_arguments(text: str) -> str:
     try:
         _OBJECT.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return json.dumps({"malformed_arguments": clean_text(text)})
+        return json.dumps({"malformed_arguments": clean(text)})
     return text
 
 
@@ -276,7 +276,7 @@ def _part(details: Any, key: str, whole: int) -> int:
 
 def read_word(value: Any) -> str | None:
     """Take a text that is only told on: a model's name, a finish reason."""
-    return clean_text(value) if isinstance(value, str) else None
+    return clean(value) if isinstance(value, str) else None
 
 
 def read_content(content: Any) -> str | None:
@@ -288,10 +288,10 @@ def read_content(content: Any) -> str | None:
     if content is None:
         return None
     if isinstance(content, str):
-        return clean_text(content)
+        return clean(content)
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
-        return clean_text("".join(texts)) if texts else None
+        return clean("".join(texts)) if texts else None
     raise ValueError("the content of the message is no text")
 
 
@@ -328,7 +328,7 @@ def read_call(entry: Any, usage: Usage | None) -> ToolCall:
         arguments = json.dumps(arguments)
     if arguments is not None and not isinstance(arguments, str):
         raise malformed(f"the arguments of a call to {one_line(name)} are no text", usage)
-    return ToolCall(clean_text(name), clean_text(arguments) if arguments and arguments.strip() else "{}")
+    return ToolCall(clean(name), clean(arguments) if arguments and arguments.strip() else "{}")
 
 
 def _excerpt(body: bytes) -> str:

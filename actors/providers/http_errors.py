@@ -13,9 +13,9 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from actors.agents.entry_text import clean
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind
-from actors.providers.clean_text import clean_text
 
 MOST_ERROR_TEXT: Final = 300
 
@@ -125,7 +125,7 @@ def error_text(payload: Any) -> str:
 
 def one_line(text: str) -> str:
     """Make any text one printable line of bounded length."""
-    line = " ".join(clean_text(text[: 4 * MOST_ERROR_TEXT]).split())
+    line = " ".join(clean(text[: 4 * MOST_ERROR_TEXT]).split())
     line = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return line if len(line) <= MOST_ERROR_TEXT else line[: MOST_ERROR_TEXT - 1] + "…"
 

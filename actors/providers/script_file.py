@@ -16,10 +16,10 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import attrs
 
+from actors.agents.entry_text import clean, clean_value
 from actors.agents.ports import CompletionRequest, ToolCall, UserTurn
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind
-from actors.providers.clean_text import clean_text, clean_tree
 
 Check = Callable[[Any], Any]
 
@@ -148,7 +148,7 @@ def text_value(value: Any) -> str:
     """Take a text."""
     if not isinstance(value, str):
         raise TypeError(f"must be a text, not {value!r}")
-    return clean_text(value)
+    return clean(value)
 
 
 def text_or_null(value: Any) -> str | None:
@@ -213,7 +213,7 @@ def _call(pair: Any, place: int) -> ToolCall:
     if not isinstance(arguments, Mapping):
         raise ConfigError((f"[{place}]", "the arguments must be an object"))
     try:
-        return ToolCall(name, json.dumps(clean_tree(dict(arguments)), ensure_ascii=False, allow_nan=False))
+        return ToolCall(name, json.dumps(clean_value(dict(arguments)), ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError((f"[{place}]", f"the arguments are no JSON: {error}")) from error
 

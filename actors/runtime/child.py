@@ -113,11 +113,6 @@ class Child:
         """Whether it was told to stop, or has ended."""
         return self._stop_at is not None or self.exit is not None
 
-    @property
-    def stopped_by(self) -> object:
-        """Give what came with the order to stop: the halt."""
-        return self._stop_why
-
     def start_child(self, child: Child) -> None:
         """Start ``child`` below this one, in the running step; no checkpoint.
 

@@ -205,13 +205,6 @@ class Mailbox(Generic[M]):
                 trio.lowlevel.reschedule(task)
         return message
 
-    def take_system(self) -> M | Nothing:
-        """Take the next message of the system lane only."""
-        if not self._system:
-            return NOTHING
-        self._taken += 1
-        return self._system.popleft()
-
     async def wait(self) -> None:
         """Wait until there is something to take.
 
