@@ -6,8 +6,9 @@ only a column of the same name in `schema.py`.
 Rows of one batch are sorted into *lanes*, one for what is inserted into a table
 and one for what changes it, and each lane is written in a few long statements.
 Inside a lane the order of writing is kept. Between lanes it does not matter,
-because no table refers to another, and a row is always inserted before it is
-changed: insert lanes go first.
+because a row is always inserted before it is changed, and insert lanes go
+first. Only the summary of a run reads another table: it goes as a change, behind
+the change of its run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,17 +77,17 @@ def _insert(
     table: str,
     columns: Sequence[str],
     *,
-    fields: Sequence[str] | None = None,
     verb: str = "INSERT",
     fixed: Mapping[str, str] | None = None,
     values: Callable[[Any], Values] | None = None,
     when: Callable[[Any], bool] | None = None,
+    changes: bool = False,
 ) -> Write:
     """Insert ``columns`` from the fields of the same name, and the expressions in ``fixed``."""
     fixed = {"at": NOW} if fixed is None else fixed
     marks = ", ".join([*("?" for _ in columns), *fixed.values()])
     sql = f"{verb} INTO {table} ({_quoted([*columns, *fixed])}) VALUES ({marks})"
-    return Write(table, sql, values or attrgetter(*(fields or columns)), when=when)
+    return Write(table, sql, values or attrgetter(*columns), changes, when)
 
 
 def _kept(number: int | None) -> int | None:
@@ -128,6 +129,14 @@ def _finish() -> Write:
     return Write("runs", sql, attrgetter(*changed, "status", "run_id"), changes=True)
 
 
+def _summary() -> Write:
+    # The run says when it ended, so that the two never differ; the run is changed first.
+    ended = "(SELECT finished_at FROM runs WHERE run_id = ?)"
+    fields = attrgetter("run_id", "outcome", "success", "steps", "spent_tokens", "duration_ms", "run_id")
+    fixed = {"finished_at": ended}
+    return _insert("run_outcomes", _OUTCOME, fixed=fixed, values=fields, when=_really_ended, changes=True)
+
+
 _SETTLE = (
     "UPDATE reservations SET used_tokens = ?, used_microdollars = ?, overrun_tokens = ?, overrun_microdollars = ?,"
     f" state = CASE ? WHEN 0 THEN 'settled' ELSE 'estimated' END, settled_at = {NOW}"
@@ -136,7 +145,6 @@ _SETTLE = (
 _SETTLED = ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars", "estimated", "run_id", "reservation")
 _PLACE = ("parent_run_id", "step", "ordinal")
 _OUTCOME = ("run_id", "outcome", "success", "steps", "tokens", "duration_ms")
-_OUTCOME_FIELDS = ("run_id", "outcome", "success", "steps", "spent_tokens", "duration_ms")
 
 WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     RunStarted: (
@@ -148,7 +156,7 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     ),
     RunFinished: (
         _finish(),
-        _insert("run_outcomes", _OUTCOME, fields=_OUTCOME_FIELDS, fixed={"finished_at": NOW}, when=_really_ended),
+        _summary(),
         _insert("terminals", ("run_id", "terminal"), when=_has_terminal),
     ),
     AttemptMade: (_insert("provider_calls", _names(AttemptMade)),),

@@ -122,6 +122,15 @@ def test_an_end_fills_the_run_its_summary_and_its_terminal():
     assert run.finished_at == summary.finished_at
 
 
+def test_a_run_and_its_summary_tell_the_same_end_however_long_the_batch():
+    # Enough rows that writing them takes longer than the millisecond that a time counts.
+    runs = [f"{RUN}/1.{number}" for number in range(3_000)]
+    started = [attrs.evolve(STARTED, run_id=run) for run in runs]
+    store = holding(*started, *(attrs.evolve(FINISHED, run_id=run) for run in runs))
+    query = "SELECT runs.finished_at = run_outcomes.finished_at FROM runs JOIN run_outcomes USING (run_id)"
+    assert store.select(query) == [(1,)] * len(runs)
+
+
 def test_a_pause_leaves_no_summary_no_terminal_and_no_end():
     paused = attrs.evolve(FINISHED, status="paused", outcome="interrupted", terminal=None, success=False)
     store = holding(STARTED, paused)
