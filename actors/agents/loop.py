@@ -201,6 +201,7 @@ class Loop:
         recorder = agent.tree.recorder
         assert recorder is not None, "an agent that asks a model writes down what it does"
         self.agent = agent
+        self._run_id = agent.run_id
         self.job = job
         self.contract = job.contract
         self.services = job.services
@@ -316,7 +317,7 @@ class Loop:
     async def _attempt(self, step: int, attempt: int) -> Completion | ProviderError | Outcome:
         request = self._request()
         try:
-            held = await self.agent.ledger.reserve(self._quote(request), note=(self.agent.run_id, step, attempt))
+            held = await self.agent.ledger.reserve(self._quote(request), note=(self._run_id, step, attempt))
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         if isinstance(held, Draw):
@@ -395,7 +396,7 @@ class Loop:
         ]
         if text:
             self.agent.said = bounded(text, SAID_CHARS)
-            rows.append(AgentEvent(self.agent.run_id, step, "said", self.agent.said))
+            rows.append(AgentEvent(self._run_id, step, "said", self.agent.said))
         facts = {"step": step, "tokens": settlement.tokens, "remaining": self.agent.ledger.remaining_tokens}
         if settlement.overrun_tokens or settlement.estimated:
             facts |= {"overrun": settlement.overrun_tokens, "estimated": settlement.estimated}
@@ -435,7 +436,7 @@ class Loop:
     ) -> AttemptMade:
         first = None if completion is None else completion.first_token_seconds
         return AttemptMade(
-            run_id=self.agent.run_id,
+            run_id=self._run_id,
             step=step,
             attempt=attempt,
             provider=self.services.provider.name,
@@ -450,7 +451,7 @@ class Loop:
         )
 
     def _settled_row(self, held: Reservation, settlement: Settlement) -> Settled:
-        return settled_row(self.agent.run_id, held, settlement)
+        return settled_row(self._run_id, held, settlement)
 
     def _draw_row(self, step: int, settlement: Settlement) -> AgentEvent:
         drawn = settlement.tokens + settlement.overrun_tokens
@@ -458,14 +459,14 @@ class Loop:
         if settlement.overrun_tokens:
             detail = "overrun"
         remaining = self.agent.ledger.remaining_tokens
-        return AgentEvent(self.agent.run_id, step, "budget_draw", detail, None, drawn, remaining)
+        return AgentEvent(self._run_id, step, "budget_draw", detail, None, drawn, remaining)
 
     def _answer_row(self, step: int, completion: Completion) -> AnswerGiven:
-        calls = json.dumps([[call.name, call.arguments] for call in completion.calls])
-        return AnswerGiven(self.agent.run_id, step, completion.text, calls, completion.finish_reason)
+        calls = json.dumps([[call.name, call.arguments] for call in completion.calls]) if completion.calls else "[]"
+        return AnswerGiven(self._run_id, step, completion.text, calls, completion.finish_reason)
 
     async def _store_step(self, step: int, answer: Completion, observations: Sequence[Observation], used: int) -> None:
-        run_id = self.agent.run_id
+        run_id = self._run_id
         calls = ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
         decision = ", ".join(call.name for call in answer.calls) or "(no tool call)"
         rows: list[Any] = [
@@ -573,7 +574,7 @@ class Loop:
         )
         detail = clean(got.detail)
         await self.recorder.store.append(
-            GateTried(self.agent.run_id, step, got.phase, got.verdict, detail),
+            GateTried(self._run_id, step, got.phase, got.verdict, detail),
             self.recorder.event(self.agent.path, self.agent.depth, "gate", {"step": step, "verdict": got.verdict}),
         )
         return got.verdict == "passed"
@@ -689,7 +690,7 @@ class Loop:
             raise refusal
 
     async def _record_spawn(self, step: int, ordinal: int, ask: SpawnAsk, call: ToolCall, child: Agent) -> None:
-        run_id = self.agent.run_id
+        run_id = self._run_id
         name = None if ask.definition is None else ask.definition.name
         stored = None if ask.definition is None else json.dumps(ask.definition.to_dict())
         detail = f"{child.path} {name or 'agent'}: {ask.goal}"

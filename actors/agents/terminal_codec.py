@@ -50,10 +50,13 @@ from actors.agents.terminals import (
     WorkflowTerminal,
 )
 
+# Made once: `json.dumps` with options makes a new one for each text.
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def encode_terminal(terminal: Terminal) -> str:
     """Write a terminal: ``kind`` first, keys in the order of the records, what is absent or empty left out."""
-    return json.dumps(terminal_document(terminal), ensure_ascii=False, separators=(",", ":"))
+    return _compact.encode(terminal_document(terminal))
 
 
 def terminal_document(terminal: Terminal) -> dict[str, Any]:

@@ -7,12 +7,18 @@ served, and an admitted call takes the least loaded lane, which always has a
 connection free: the lanes hold as many together as the gate lets in. A limiter
 for each lane instead would let a call wait behind a slow one while other lanes
 idle.
+
+Requests go straight to the transport of a client. What the client would add
+costs a fifth of a call (cookies, redirects, authentication, hooks), and none of
+it is wanted here. Only where the environment names a proxy does the client
+send, since it alone knows which address goes past the proxy.
 """
 
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
+from urllib.request import getproxies
 
 import attrs
 import httpx
@@ -56,6 +62,7 @@ class Lanes:
         self._gate = trio.CapacityLimiter(connections)
         self._lanes = [_Lane(connections, client)] if client is not None else _divide(connections, per_lane)
         self._tls: ssl.SSLContext | None = None
+        self._direct: dict[httpx.AsyncClient, httpx.AsyncHTTPTransport] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -111,16 +118,37 @@ class Lanes:
         finally:
             self._gate.release_on_behalf_of(call)
 
+    def goes_direct(self, client: httpx.AsyncClient) -> bool:
+        """Whether requests of a leased ``client`` pass it by, so that nothing of it is added to them."""
+        return client in self._direct
+
+    async def send(self, client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+        """Send a request in the place of a leased ``client``, and give the response with its body unread.
+
+        Redirects are not followed. Close the response before leaving the lease.
+
+        Cancellation: the connection is closed; whether the request arrived is unknown.
+
+        Raises:
+            httpx.TransportError: as the client raises it; a caller's own client may raise more.
+        """
+        direct = self._direct.get(client)
+        if direct is None:
+            return await client.send(request, stream=True, follow_redirects=False)
+        return await direct.handle_async_request(request)
+
     def _make_client(self, size: int) -> httpx.AsyncClient:
         # Reading the certificates takes 20 ms, so all lanes share one context.
         self._tls = self._tls or httpx.create_ssl_context()
-        return httpx.AsyncClient(
-            verify=self._tls,
-            follow_redirects=False,
-            limits=httpx.Limits(
-                max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEPALIVE_SECONDS
-            ),
+        limits = httpx.Limits(
+            max_connections=size, max_keepalive_connections=size, keepalive_expiry=KEEPALIVE_SECONDS
         )
+        if getproxies():
+            return httpx.AsyncClient(verify=self._tls, follow_redirects=False, limits=limits)
+        transport = httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
+        client = httpx.AsyncClient(transport=transport, follow_redirects=False)
+        self._direct[client] = transport
+        return client
 
     async def aclose(self) -> None:
         """Close the clients made here; a caller's own client stays open. Later leases fail.

@@ -95,7 +95,7 @@ class OpenAIChat:
         self._stream = stream
         self._timeouts = timeouts or Timeouts()
         # Only connecting is left to the client; reading and writing stand under our own deadline.
-        self._http_timeout = httpx.Timeout(None, connect=self._timeouts.connect)
+        self._http_timeout = httpx.Timeout(None, connect=self._timeouts.connect).as_dict()
         address = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
         parts = _split_address(address)
         self._endpoint = _endpoint(parts)
@@ -105,6 +105,7 @@ class OpenAIChat:
         if vendor and not self._key:
             raise ConfigError(("provider.api_key", "no key is given: set OPENAI_API_KEY"))
         self._headers = _headers(self._key, vendor)
+        self._sent: httpx.Headers | None = None
         # The vendor's newer models refuse the old field; most other servers know only that.
         self._limit_field = "max_completion_tokens" if vendor else "max_tokens"
         if isinstance(lanes, Lanes):
@@ -175,6 +176,25 @@ class OpenAIChat:
         if completion.usage is not None:
             self._drift.note(raw_prompt_tokens(request), completion.usage.prompt_tokens)
         return completion
+
+    def _request(self, client: httpx.AsyncClient, body: bytes) -> httpx.Request:
+        """Make the request, with a body that can be dropped half-sent."""
+        if not self._lanes.goes_direct(client):
+            request = client.build_request(
+                "POST", self._url, content=body, headers=self._headers, extensions={"timeout": self._http_timeout}
+            )
+            # A client of another library has stream classes of its own, and keeps them.
+            if isinstance(request.stream, httpx.AsyncByteStream):
+                request.stream = _Body(body)
+            return request
+        if self._sent is None:
+            # What a client of ours says of itself is the same for all calls.
+            self._sent = httpx.Headers([*client.headers.multi_items(), *self._headers.items()])
+            self._sent["host"] = self._url.netloc.decode("ascii")
+        headers = self._sent.copy()
+        headers["content-length"] = str(len(body))
+        extensions = {"timeout": self._http_timeout}
+        return httpx.Request("POST", self._url, headers=headers, stream=_Body(body), extensions=extensions)
 
     def _hide_key(self, text: str) -> str:
         """Replace the key, and every beginning of it: texts are cut to a length before they come here."""
@@ -261,17 +281,8 @@ class _Exchange:
 
     async def _ask(self) -> Completion | None:
         provider = self._provider
-        request = self._client.build_request(
-            "POST",
-            provider._url,
-            content=self._body,
-            headers=provider._headers,
-            timeout=provider._http_timeout,
-        )
-        # A client of another library has stream classes of its own, and keeps them.
-        if isinstance(request.stream, httpx.AsyncByteStream):
-            request.stream = _Body(self._body)
-        response = await self._client.send(request, stream=True, follow_redirects=False)
+        request = provider._request(self._client, self._body)
+        response = await provider._lanes.send(self._client, request)
         try:
             if response.status_code // 100 != 2:
                 await self._read_refusal(response)

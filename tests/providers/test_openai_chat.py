@@ -257,6 +257,26 @@ async def test_redirects_are_not_followed_not_even_by_a_clients_own_wish():
         assert not target.headers
 
 
+async def test_a_client_of_ours_and_one_of_the_caller_send_the_same_request():
+    async with open_model_server([Answer(text="a"), Answer(text="b")]) as server, httpx.AsyncClient() as client:
+        for provider in (provider_of(server), provider_of(server, client=client)):
+            async with provider:
+                await provider.complete(REQUEST)
+        ours, theirs = server.headers
+        assert ours == theirs
+        assert {"host", "user-agent", "accept-encoding", "content-length", "authorization"} <= set(ours)
+
+
+async def test_a_proxy_named_by_the_environment_is_used(monkeypatch):
+    async with open_model_server([]) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.base_url.removesuffix("/v1"))
+        # A reserved name that stands nowhere: only what was asked in its place can have answered.
+        async with OpenAIChat(base_url="http://model.invalid/v1", api_key=CANARY) as provider:
+            error = await failure_of(provider)
+        assert (error.kind, error.status) == (ProviderErrorKind.request, 404)
+        assert "model.invalid:80: HTTP 404: there is only POST" in str(error)
+
+
 async def test_nobody_listening_is_a_transport_error_that_names_the_place_and_cost_nothing():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
