@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -29,7 +29,7 @@ from actors.containment.amounts import whole
 from actors.containment.ledger_state import Reservation
 from actors.containment.slots import Seat
 from actors.containment.usage import Usage
-from actors.errors import ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
+from actors.errors import ActorsError, ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id, child_path
 from actors.runtime.child import Child
@@ -69,6 +69,8 @@ class AgentLimits:
 
 
 UNLIMITED = AgentLimits()
+# The agent whose behaviour the running task belongs to. Tasks that a behaviour starts inherit it.
+CURRENT: ContextVar[Agent | None] = ContextVar("actors.current_agent", default=None)
 
 
 @attrs.frozen
@@ -93,7 +95,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -133,6 +135,8 @@ class Agent(Child):
         self.estimated = False
         # Completed steps of an agent that works in steps.
         self.steps = 0
+        # Whether its work is over; nothing is reserved in its name then.
+        self.over = False
         # Reservations that are open, so that an end closes them.
         self.held: dict[int, Reservation] | None = None
         self.outcome: Outcome | None = None
@@ -207,16 +211,21 @@ class Agent(Child):
 
         Cancellation: no child was made and nothing was counted.
         """
+        if not isinstance(limits, AgentLimits):
+            raise TypeError(f"limits must be AgentLimits, not {limits!r}")
         # Asked only of an agent that has limits of its own; the tree's are the ledger's to judge.
         refusal = None if self.limits is UNLIMITED else self._refuses()
         child: Agent | None = None
 
-        # The step that admits the child may belong to the ledger's task; the child is to see the spawner's context.
-        context = copy_context()
+        spawner = trio.lowlevel.current_task()
 
         def begin() -> None:
             nonlocal child
-            child = context.run(self._make, behaviour, args, limits, place, about)
+            if trio.lowlevel.current_task() is spawner:
+                child = self._make(behaviour, args, limits, place, about)
+            else:
+                # The ledger's task admits it, and the child is to see the context of its spawner, which is parked.
+                child = spawner.context.run(self._make, behaviour, args, limits, place, about)
 
         if refusal is None:
             refusal = await self.tree.ledger.register_agent(self.depth + 1, begin)
@@ -249,11 +258,8 @@ class Agent(Child):
         if self.stopping:
             raise Stopping(f"{self.path} is being stopped and starts nothing")
         ordinal = str(self._spawned + 1) if place is None else f"{place[0]}.{place[1]}"
-        tree_deepest = self.tree.limits.max_depth
-        asked = (tree_deepest, self.limits.max_depth, limits.max_depth)
-        deepest = min(depth for depth in asked if depth is not None)
-        if deepest != (tree_deepest if limits.max_depth is None else limits.max_depth):
-            limits = attrs.evolve(limits, max_depth=deepest)
+        if limits.max_depth is not None or self.limits.max_depth is not None:
+            limits = self._narrowed(limits)
         child = Agent(
             self.tree, child_path(self.path, ordinal), self.depth + 1, self, behaviour, args, limits, about
         )
@@ -262,6 +268,15 @@ class Agent(Child):
         self._spawned += 1
         self.start_child(child)
         return child
+
+    def _narrowed(self, limits: AgentLimits) -> AgentLimits:
+        """Give a child's limits with the least depth that it, this agent and the tree allow."""
+        tree_deepest = self.tree.limits.max_depth
+        asked = (tree_deepest, self.limits.max_depth, limits.max_depth)
+        deepest = min(depth for depth in asked if depth is not None)
+        if deepest == (tree_deepest if limits.max_depth is None else limits.max_depth):
+            return limits
+        return attrs.evolve(limits, max_depth=deepest)
 
     # ── its life ────────────────────────────────────────────────────────────
 
@@ -278,6 +293,11 @@ class Agent(Child):
         slots = self.tree.slots
         if not slots.enter_nowait(self):
             await slots.stand_in_line(self)
+        if self.tree.ledger.halted is not None:
+            # Its turn came between the halt and its own stop: it begins nothing.
+            slots.give_back(self)
+            await trio.sleep_forever()
+        CURRENT.set(self)
         if self.tree.recorder is not None:
             self.started_at = trio.current_time()
             await self._record_start()
@@ -339,6 +359,7 @@ class Agent(Child):
 
     def resting(self) -> None:
         """Give the slot back and close what is held: the work is over, children may still run."""
+        self.over = True
         for reservation in list((self.held or {}).values()):
             # Whether its request was billed is unknown, so it is charged in full.
             settlement = self.ledger.settle_nowait(reservation, None)
@@ -357,6 +378,8 @@ class Agent(Child):
             self._leave()
         if self._timer is not None:
             self._timer.cancel()
+        if self.parent is None:
+            self.tree.root_over()
         if self.usage is None and self.below is None and not self.steps:
             return
         if isinstance(self.parent, Agent):
@@ -379,6 +402,9 @@ class Agent(Child):
         """
         if self.tree.recorder is None:
             return
+        if self.parent is None:
+            # What is stored now is how the run ended; no later halt comes beside it.
+            self.tree.root_over()
         try:
             await self.tree.recorder.finished(self, exit)
         except StoreError as error:
@@ -455,21 +481,26 @@ class ChildHandle(Generic[R]):
         return self._child.outcome if self.done else None
 
     async def exit(self) -> Exit:
-        """Wait for the child's end and return it; the parent holds no slot meanwhile. Never raises for what it did.
+        """Wait for the child's end and return it; never raises for what it did.
+
+        The agent that awaits it, the parent or another one of the tree, holds no slot
+        meanwhile. A task outside the tree holds none anyway.
 
         Checkpoint: only if the child still lives.
         Cancellation: the child is not disturbed.
         """
         child = self._child
         if child.exit is None:
-            parent = child.parent
-            assert isinstance(parent, Agent)
-            wait = Waiting(parent)
-            wait.begin()
-            try:
+            waiter = CURRENT.get()
+            if waiter is None:
                 await child.wait_ended()
-            finally:
-                await wait.end()
+            else:
+                wait = Waiting(waiter)
+                wait.begin()
+                try:
+                    await child.wait_ended()
+                finally:
+                    await wait.end()
         assert child.exit is not None
         return child.exit
 
@@ -490,9 +521,18 @@ class ChildHandle(Generic[R]):
         """Stop the child and all below it, leaf first, and say how each ended.
 
         Cancellation: the stop goes on.
+
+        Raises:
+            ActorsError: an agent asks for its own stop, or for that of one above it, and
+                would wait for itself. Nothing was stopped.
         """
         child = self._child
         assert isinstance(child.parent, Agent)
+        asking = above = CURRENT.get()
+        while asking is not None and above is not None:
+            if above is child:
+                raise ActorsError(f"{asking.path} cannot wait for the stop of {child.path}, which is its own stop")
+            above = above.parent if isinstance(above.parent, Agent) else None
         halt = Halt(HaltKind.parent, child.parent.path, trio.current_time(), child.path, reason)
         return await child.tree.stop_and_wait(child, halt)
 

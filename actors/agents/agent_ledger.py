@@ -10,7 +10,7 @@ from actors.containment.amounts import whole
 from actors.containment.ledger import Ledger
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Quote, Reservation, Settlement
 from actors.containment.usage import Usage
-from actors.errors import BudgetExceeded
+from actors.errors import BudgetExceeded, Stopping
 from actors.halts import Halt
 
 if TYPE_CHECKING:
@@ -123,8 +123,11 @@ class AgentLedger:
 
         Raises:
             BudgetExceeded: the agent's own cap has no room for the minimal request.
+            Stopping: the agent's work is over, and nobody would close what is held in its name.
         """
         agent = self._agent
+        if agent.over:
+            raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
         wait = Waiting(agent)
         try:
             held = await self._ledger.reserve(
@@ -136,6 +139,10 @@ class AgentLedger:
                 on_wait=wait.begin,
             )
             if isinstance(held, Reservation):
+                if agent.over:
+                    # It ended while a task of somebody else waited in its name. Nothing was sent.
+                    self._ledger.settle_nowait(held, 0)
+                    raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
                 agent.held = agent.held or {}
                 agent.held[held.id] = held
         except BudgetExceeded as refusal:

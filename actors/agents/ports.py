@@ -12,6 +12,7 @@ import attrs
 
 from actors.agents.rows import Row
 from actors.agents.verification import Verification
+from actors.containment.amounts import exact
 from actors.containment.usage import Usage
 from actors.errors import Refused
 
@@ -104,9 +105,9 @@ class Estimate:
     that cannot have it is not sent.
     """
 
-    prompt_tokens: int
-    output_tokens: int
-    minimal_output: int = 1
+    prompt_tokens: int = attrs.field(validator=exact)
+    output_tokens: int = attrs.field(validator=exact)
+    minimal_output: int = attrs.field(default=1, validator=exact)
 
     @property
     def tokens(self) -> int:

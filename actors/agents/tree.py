@@ -136,6 +136,8 @@ class Tree:
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []
         self._state = Life.new
+        # Whether the end of the root is decided: no halt comes after it.
+        self._over = False
         self._halted = trio.Event()
         self._wound_down = trio.Event()
         self._timer: Any = None
@@ -193,7 +195,7 @@ class Tree:
     def halt_nowait(self, kind: HaltKind = HaltKind.cancel, *, by: str = "operator", reason: str = "") -> bool:
         """Latch a halt in the running step; what follows goes on by itself. Tell whether it is the first.
 
-        Anybody may ask, also an agent of the tree.
+        False also when the root has ended: then the run has its end. Anybody may ask, also an agent of the tree.
         """
         return self._latch(kind, by, reason)
 
@@ -215,6 +217,12 @@ class Tree:
         if self.host.shelters(trio.lowlevel.current_task()):
             raise ActorsError("an agent cannot wait for the stop of its own tree; use halt_nowait")
         self._latch(kind, by, reason)
+        if not self._halted.is_set():
+            # The root has ended by itself, or does so in this moment: there is nothing left to stop.
+            if self.root is not None:
+                await self.root.wait_ended()
+            now = trio.current_time()
+            return StopReceipt(now, now)
         await self._wound_down.wait()
         assert self.receipt is not None
         return self.receipt
@@ -292,7 +300,19 @@ class Tree:
             Halt(HaltKind.duration, "timer", trio.current_time(), ROOT, "", limit=limit, used=limit)
         )
 
+    def root_over(self) -> None:
+        """Hear that the root's end is decided, and is being stored: a halt after it would contradict it."""
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _latched(self, _halt: Halt) -> None:
+        if not self._over:
+            self._halted.set()
+
     def _latch(self, kind: HaltKind, by: str, reason: str) -> bool:
+        if self._over:
+            return False
         return self.ledger.latch(Halt(kind, by, trio.current_time(), ROOT, reason))
 
     async def _warden(self) -> None:
@@ -327,7 +347,7 @@ class Tree:
         await self.host.open()
         self._state = Life.open
         self.ledger.start(self.host, self.host.services)
-        self.ledger.subscribe(lambda _halt: self._halted.set())
+        self.ledger.subscribe(self._latched)
         if self.recorder is not None:
             self.ledger.rows = self.recorder
             self.slots.on_queue = self._queued

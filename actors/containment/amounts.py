@@ -26,6 +26,6 @@ def whole(name: str, value: object, *, most: int = LARGEST) -> int:
     return value
 
 
-def exact(_instance: object, attribute: Any, value: object) -> None:
+def exact(_instance: object, attribute: Any, value: Any) -> None:
     """Validate a field of a record as `whole` does."""
     whole(attribute.name, value)

@@ -238,13 +238,13 @@ class Ledger:
         Raises:
             ValueError: the reservation is not open; nothing changed.
         """
-        tokens = usage.tokens if isinstance(usage, Usage) else usage
+        tokens = _used(reservation, usage)
         settlement: Settlement = await self._actor.ref.ask(_Settle(reservation, tokens, microdollars))
         return settlement
 
     def settle_nowait(self, reservation: Reservation, usage: Usage | int | None, microdollars: int = 0) -> Settlement:
         """Close a reservation in the running step: for clean-up, where a second cancel must not come between."""
-        tokens = usage.tokens if isinstance(usage, Usage) else usage
+        tokens = _used(reservation, usage)
         return self._settled(_Settle(reservation, tokens, microdollars))
 
     async def register_agent(self, depth: int, begin: Callable[[], None] | None = None) -> SpawnRefusal | None:
@@ -287,8 +287,8 @@ class Ledger:
     def _receive(self, message: Any, call: Call | None) -> Any:
         try:
             return _HANDLERS[type(message)](self, message, call)
-        except (Refused, ValueError, TypeError, OverflowError) as error:
-            # A bad request is its caller's error, never the end of the ledger.
+        except Exception as error:
+            # A bad request is its caller's error, never the end of the ledger: each handler changes all or nothing.
             if call is None:
                 raise
             call.fail(error)
@@ -384,6 +384,12 @@ class Ledger:
             self._line.popleft()[1].answer(Draw.halted)
         for on_halt in self._on_halt:
             on_halt(self.state.halt)
+
+
+def _used(reservation: object, usage: Usage | int | None) -> int | None:
+    if not isinstance(reservation, Reservation):
+        raise TypeError(f"what is settled is a reservation, not {reservation!r}; look at the answer of reserve first")
+    return usage.tokens if isinstance(usage, Usage) else usage
 
 
 _HANDLERS: dict[type, Callable[[Ledger, Any, Call | None], Any]] = {

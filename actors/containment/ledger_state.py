@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from actors.containment.amounts import LARGEST, whole
+from actors.containment.amounts import LARGEST, exact, whole
 from actors.containment.limits import Containment
 from actors.errors import AgentCap, BudgetExceeded, BudgetExhausted, DepthCap, SpawnRefusal, ToolCallCap
 from actors.halts import Halt, HaltKind
@@ -51,12 +51,12 @@ class Quote:
     ``fixed_microdollars`` is what the call costs whatever it says.
     """
 
-    prompt_tokens: int
-    output_tokens: int = 0
-    minimal_output: int = 0
-    prompt_rate: int = 0
-    output_rate: int = 0
-    fixed_microdollars: int = 0
+    prompt_tokens: int = attrs.field(validator=exact)
+    output_tokens: int = attrs.field(default=0, validator=exact)
+    minimal_output: int = attrs.field(default=0, validator=exact)
+    prompt_rate: int = attrs.field(default=0, validator=exact)
+    output_rate: int = attrs.field(default=0, validator=exact)
+    fixed_microdollars: int = attrs.field(default=0, validator=exact)
     priced: bool = True
 
     @property

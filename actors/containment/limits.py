@@ -42,7 +42,12 @@ def _at_least_one(value: int) -> int:
 
 def _as_float(value: Any) -> Any:
     """Write whole seconds as a float, so that one duration has one text. Anything else is for the validator."""
-    return float(value) if type(value) is int else value
+    if type(value) is not int:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 @attrs.frozen

@@ -48,7 +48,7 @@ LATER: Final = Later.later
 class Call:
     """One ask: the slot its answer goes to. The first answer counts, and only while the caller waits."""
 
-    __slots__ = ("_open", "_task", "at_once", "message", "on_abort", "result", "timeout")
+    __slots__ = ("_open", "_task", "at_once", "error", "message", "on_abort", "timeout", "value")
 
     def __init__(self, message: Any, task: trio.lowlevel.Task) -> None:
         self.message = message
@@ -56,7 +56,8 @@ class Call:
         self._open: dict[Call, None] | None = None
         # Set while the asking task itself runs the handler: then the answer is kept, as nobody is parked for it.
         self.at_once = False
-        self.result: outcome.Outcome[Any] | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
         self.timeout: Entry | None = None
         # Called when the caller gives up; whoever answers later drops what it kept for the call.
         self.on_abort: Callable[[], None] | None = None
@@ -68,21 +69,21 @@ class Call:
 
     def answer(self, value: Any) -> bool:
         """Answer the call; False when nobody waits any more or it was answered."""
-        return self._resolve(outcome.Value(value))
+        return self._resolve(value, None)
 
     def fail(self, error: BaseException) -> bool:
         """Answer with an error; False when nobody waits any more or it was answered."""
-        return self._resolve(outcome.Error(error))
+        return self._resolve(None, error)
 
-    def _resolve(self, result: outcome.Outcome[Any]) -> bool:
+    def _resolve(self, value: Any, error: BaseException | None) -> bool:
         task, self._task = self._task, None
         if task is None:
             return False
         self._close()
         if self.at_once:
-            self.result = result
+            self.value, self.error = value, error
         else:
-            trio.lowlevel.reschedule(task, result)
+            trio.lowlevel.reschedule(task, outcome.Value(value) if error is None else outcome.Error(error))
         return True
 
     def abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
@@ -289,10 +290,12 @@ class Ref(Generic[M]):
         await trio.lowlevel.checkpoint_if_cancelled()
         call = Call(message, trio.lowlevel.current_task())
         if timeout is None and actor.handle_at_once(call):
-            if call.result is not None:
+            if not call.waiting:
                 if actor.must_yield():
                     await trio.lowlevel.cancel_shielded_checkpoint()
-                return call.result.unwrap()
+                if call.error is not None:
+                    raise call.error
+                return call.value
             call._open = actor._calls
             actor._calls[call] = None
             return await trio.lowlevel.wait_task_rescheduled(call.abort)

@@ -117,7 +117,7 @@ class Child:
         """Start ``child`` below this one, in the running step; no checkpoint.
 
         Raises:
-            Stopping: this one is ending or can have no children. Nothing was started.
+            Stopping: its work is over, it is told to stop, or it can have no children. Nothing was started.
         """
         if self._nursery is None or self.stopping:
             raise Stopping(f"{self.path} is ending, or can have no children")
@@ -127,8 +127,8 @@ class Child:
         """Run ``child`` in ``nursery`` as one of this one's children."""
         if self.children is None:
             self.children = {}
-        self.children[child] = None
         nursery.start_soon(child._main, name=child.path)
+        self.children[child] = None
 
     # ── the wrapper ─────────────────────────────────────────────────────────
 
@@ -139,6 +139,8 @@ class Child:
             if self.may_parent:
                 async with trio.open_nursery() as self._nursery:
                     reason, raised, lost = await self._guarded()
+                    # Whoever else holds this one starts nothing below it any more, while its children go on.
+                    self._nursery = None
                     self.resting()
             else:
                 reason, raised, lost = await self._guarded()
@@ -170,7 +172,6 @@ class Child:
         return Reason.error, raised, None
 
     async def _finish(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> None:
-        self._nursery = None
         if self.exit is not None:
             self.host.stray(self)
             return

@@ -8,7 +8,7 @@ import trio
 from actors.agents.agent import Agent, AgentLimits
 from actors.agents.tree import Unrecorded, open_tree
 from actors.assembly.trees import open_tree as recorded_tree
-from actors.containment.ledger_state import Draw, Reservation
+from actors.containment.ledger_state import Draw, Quote, Reservation
 from actors.containment.limits import Containment
 from actors.errors import (
     ActorsError,
@@ -16,6 +16,7 @@ from actors.errors import (
     ChildFailed,
     ConfigError,
     Halted,
+    Stopping,
     StoreError,
     StoreErrorKind,
 )
@@ -368,3 +369,249 @@ def test_a_duration_beyond_all_clocks_is_a_config_error(value: Any) -> None:
     plain = {"max_total_agents": 1, "max_concurrent": 1, "max_depth": 1, "max_total_tokens": 1}
     with pytest.raises(ConfigError):
         Containment.from_dict({**plain, "max_total_duration": value})
+
+
+# ── handles in other hands ──────────────────────────────────────────────────
+
+
+async def test_a_sibling_that_awaits_a_handle_gives_back_its_own_slot(autojump_clock):
+    async def slow(_agent: Agent) -> str:
+        await trio.sleep(1)
+        return "slow"
+
+    async def waiter(agent: Agent, box: list[Any]) -> tuple[str, bool]:
+        said = await box[0].result()
+        return said, agent.holds_slot
+
+    async def root(agent: Agent) -> tuple[str, bool]:
+        box: list[Any] = []
+        child = await agent.spawn(waiter, box)
+        box.append(await agent.spawn(slow))
+        return await child.result()
+
+    async with open_tree(limits(concurrent=1, max_total_duration=60)) as tree:
+        assert await tree.run(root) == ("slow", True)
+    assert tree.slots.peak_working == 1
+
+
+async def test_a_task_outside_that_awaits_handles_lends_out_nobodys_slot(autojump_clock):
+    bench = Bench()
+    ends: list[Reason] = []
+
+    async def busy(agent: Agent) -> None:
+        await bench.work(agent.path, 1)
+
+    async def root(agent: Agent, send: trio.MemorySendChannel[Any]) -> None:
+        for _ in range(3):
+            send.send_nowait(await agent.spawn(busy))
+        await bench.work("root", 4)
+        assert agent.holds_slot
+
+    async def report(receive: trio.MemoryReceiveChannel[Any]) -> None:
+        ends.extend([(await handle.exit()).reason async for handle in receive])
+
+    send, receive = trio.open_memory_channel[Any](9)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(report, receive)
+        async with open_tree(limits(concurrent=1)) as tree:
+            await tree.run(root, send)
+        send.close()
+    assert bench.peak == tree.slots.peak_working == 1
+    assert ends == [Reason.normal] * 3
+
+
+async def test_nobody_spawns_below_an_agent_whose_work_is_over_and_the_ledger_lives_on(autojump_clock):
+    refusals: list[str] = []
+
+    async def leaf(_agent: Agent) -> int:
+        return 1
+
+    async def child_that_stays(_agent: Agent) -> None:
+        await trio.sleep(5)
+
+    async def ender(agent: Agent, box: list[Agent], turns: int) -> None:
+        box.append(agent)
+        await agent.spawn(child_that_stays)
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+
+    async def prober(agent: Agent, box: list[Agent]) -> None:
+        while not box:
+            await trio.lowlevel.checkpoint()
+        with pytest.raises(Stopping, match="is ending"):
+            while True:
+                await box[0].spawn(leaf)
+                await trio.lowlevel.checkpoint()
+        refusals.append(agent.path)
+        assert await agent.ledger.draw_tokens(1) is Draw.ok
+
+    async def root(agent: Agent, turns: int) -> None:
+        box: list[Agent] = []
+        children = [await agent.spawn(ender, box, turns), await agent.spawn(prober, box)]
+        for child in children:
+            assert (await child.exit()).reason is Reason.normal
+
+    for turns in range(8):
+        async with open_tree(limits()) as tree:
+            await tree.run(root, turns)
+        assert tree.leaks().empty
+        assert tree.ledger.agents == tree.slots.total().done
+    assert len(refusals) == 8
+
+
+async def test_nothing_is_reserved_in_the_name_of_an_agent_that_has_ended(autojump_clock):
+    async def gone(agent: Agent, box: list[Agent]) -> None:
+        box.append(agent)
+
+    async def root(agent: Agent) -> None:
+        box: list[Agent] = []
+        await (await agent.spawn(gone, box)).exit()
+        with pytest.raises(Stopping, match=r"the work of root/1 is over"):
+            await box[0].ledger.reserve(60)
+        # What was billed is billed, whoever reports it.
+        assert await box[0].ledger.draw_tokens(3) is Draw.ok
+
+    async with open_tree(limits(tokens=100)) as tree:
+        await tree.run(root)
+    assert tree.leaks().empty
+    assert (tree.ledger.spent_tokens, tree.ledger.reserved_tokens) == (3, 0)
+
+
+async def test_a_reservation_that_waits_in_the_name_of_an_agent_ends_with_its_work(autojump_clock):
+    async def holder(agent: Agent) -> None:
+        held = await agent.ledger.reserve(80)
+        await trio.sleep(5)
+        await agent.ledger.settle(held, 10)  # type: ignore[arg-type]
+
+    async def short(agent: Agent, box: list[Agent]) -> None:
+        box.append(agent)
+        await trio.sleep(1)
+
+    async def root(agent: Agent) -> None:
+        box: list[Agent] = []
+        await agent.spawn(holder)
+        child = await agent.spawn(short, box)
+        await trio.sleep(0.5)
+        with pytest.raises(Stopping, match=r"the work of root/2 is over"):
+            await box[0].ledger.reserve(60)
+        assert trio.current_time() - began == 5
+        await child.exit()
+
+    began = trio.current_time()
+    async with open_tree(limits(tokens=100)) as tree:
+        await tree.run(root)
+    assert tree.leaks().empty
+    assert tree.ledger.spent_tokens == 10
+
+
+async def test_an_agent_that_asks_for_its_own_stop_is_told_at_once(autojump_clock):
+    async def below(agent: Agent, box: list[Any]) -> float:
+        began = trio.current_time()
+        with pytest.raises(ActorsError, match=r"root/1/1 cannot wait for the stop of root/1, which is its own stop"):
+            await box[0].stop()
+        return trio.current_time() - began
+
+    async def middle(agent: Agent, box: list[Any]) -> float:
+        await trio.sleep(1)
+        with pytest.raises(ActorsError, match=r"root/1 cannot wait for the stop of root/1, which is its own stop"):
+            await box[0].stop()
+        return await (await agent.spawn(below, box)).result()
+
+    async def root(agent: Agent) -> float:
+        box: list[Any] = []
+        child = await agent.spawn(middle, box)
+        box.append(child)
+        return await child.result()
+
+    async with open_tree(limits()) as tree:
+        assert await tree.run(root) == 0
+
+
+# ── bad requests to the ledger ──────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        {"prompt_tokens": -500},
+        {"prompt_tokens": 1.5},
+        {"prompt_tokens": True},
+        {"prompt_tokens": 1, "output_tokens": -1},
+        {"prompt_tokens": 1, "output_tokens": 9, "minimal_output": -4},
+        {"prompt_tokens": 1, "prompt_rate": -1},
+        {"prompt_tokens": 1, "fixed_microdollars": -1},
+    ],
+)
+def test_a_quote_that_would_raise_a_ceiling_cannot_be_made(quote: dict[str, Any]):
+    with pytest.raises((ValueError, TypeError), match="must"):
+        Quote(**quote)
+
+
+async def test_a_slip_in_a_call_of_the_ledger_is_the_callers_and_the_ledger_lives_on():
+    async def leaf(_agent: Agent) -> None:
+        pass
+
+    async def root(agent: Agent) -> None:
+        with pytest.raises(TypeError, match="look at the answer of reserve first"):
+            await agent.ledger.settle(Draw.halted, 3)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="limits must be AgentLimits"):
+            await agent.spawn(leaf, limits={"max_tokens": 5})  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await agent.ledger.reserve("much")  # type: ignore[arg-type]
+        assert await agent.ledger.draw_tokens(1) is Draw.ok
+        await (await agent.spawn(leaf)).exit()
+
+    async with open_tree(limits()) as tree:
+        await tree.run(root)
+    assert (tree.ledger.spent_tokens, tree.ledger.agents) == (1, 2)
+
+
+# ── halts at the edges ──────────────────────────────────────────────────────
+
+
+async def test_no_halt_comes_after_the_end_of_the_root(autojump_clock):
+    store = Store.memory()
+    tree = recorded_tree(limits(max_total_duration=10), store=store)
+
+    async def root(_agent: Agent) -> str:
+        return "done"
+
+    async with tree:
+        assert await tree.run(root) == "done"
+        assert not tree.halt_nowait()
+        await trio.sleep(20)
+        assert tree.ledger.halted is None
+        assert (await tree.halt()).not_ended == ()
+    assert not tree.halt_nowait()
+    run = store.run(tree.run_id)
+    assert run is not None
+    assert (run.status, run.outcome) == ("completed", "finished")
+    assert store.select("SELECT count(*) FROM halts") == [(0,)]
+
+
+async def test_agents_that_get_their_turn_after_a_halt_begin_nothing(autojump_clock):
+    begun: list[str] = []
+
+    class SlowHalt(Unrecorded):
+        async def commit(self, *rows: Any) -> None:
+            await trio.sleep(0.5)
+
+    async def drawing(agent: Agent) -> None:
+        begun.append(agent.path)
+        await trio.sleep(1 + len(begun) / 100)
+        await agent.ledger.draw_tokens(100)
+
+    async def root(agent: Agent) -> None:
+        for _ in range(50):
+            await agent.spawn(drawing)
+        async with agent.waiting():
+            await trio.sleep(10)
+
+    tree = open_tree(limits(concurrent=8, tokens=350), store=SlowHalt())
+    with pytest.raises(Halted):
+        async with tree:
+            await tree.run(root)
+    # Three draws fit and each let one more begin; the fourth latched.
+    assert len(begun) == 8 + 3
+    assert tree.slots.total().done == 51
+    assert tree.leaks().empty
