@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from benchmarks import agents_http, ceilings, halt, ledger, memory, messages, slots, spawn
 from benchmarks.harness import HEADER, Figure, report
@@ -19,6 +20,12 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
 }
 
 
+def described(name: str) -> str:
+    """Give a name with the first line of its module's docstring."""
+    module: Any = sys.modules[BENCHMARKS[name].__module__]
+    return f"{name:<{max(map(len, BENCHMARKS))}}  {module.__doc__.strip().splitlines()[0]}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks that are named, or all; 2 when one is not known."""
     parser = argparse.ArgumentParser(
@@ -27,16 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="which benchmarks; without any: all")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--quick", action="store_true", help="small counts and few rounds: shows that it runs")
-    parser.add_argument("--list", action="store_true", help="print the names and end")
+    parser.add_argument("--list", action="store_true", help="print each name with what it measures, and end")
     options = parser.parse_args(arguments)
     if options.list:
-        print("\n".join(BENCHMARKS))
+        print("\n".join(map(described, BENCHMARKS)))
         return 0
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
     if not options.json:
-        print(HEADER)
+        # At once, so that a pipe shows it before the first figure, which may take minutes.
+        print(HEADER, flush=True)
     for name in options.names or BENCHMARKS:
         report(BENCHMARKS[name](options.quick), options.json)
     return 0

@@ -88,7 +88,7 @@ class Figure:
         return f"{self.name:<32} {value:>12} {self.unit:<14} {baseline:>12} {ratio:>6}  {gate:<16} {word:<6} n={self.n}"
 
 
-HEADER: Final = f"{'name':<32} {'value':>12} {'unit':<14} {'baseline':>12} {'ratio':>6}  {'gate':<16}"
+HEADER: Final = f"{'name':<32} {'value':>12} {'unit':<14} {'baseline':>12} {'ratio':>6}  {'gate':<16} {'kept':<6} n"
 
 
 def rounds_of(quick: bool) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -29,10 +28,10 @@ from actors.containment.amounts import whole
 from actors.containment.ledger_state import Reservation
 from actors.containment.slots import Seat
 from actors.containment.usage import Usage
-from actors.errors import ActorsError, ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
+from actors.errors import ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id, child_path
-from actors.runtime.child import Child
+from actors.runtime.child import CURRENT, Child, refuse_own_stop
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.stops import StopReceipt
 
@@ -69,8 +68,6 @@ class AgentLimits:
 
 
 UNLIMITED = AgentLimits()
-# The agent whose behaviour the running task belongs to. Tasks that a behaviour starts inherit it.
-CURRENT: ContextVar[Agent | None] = ContextVar("actors.current_agent", default=None)
 
 
 @attrs.frozen
@@ -297,7 +294,6 @@ class Agent(Child):
             # Its turn came between the halt and its own stop: it begins nothing.
             slots.give_back(self)
             await trio.sleep_forever()
-        CURRENT.set(self)
         if self.tree.recorder is not None:
             self.started_at = trio.current_time()
             await self._record_start()
@@ -492,7 +488,7 @@ class ChildHandle(Generic[R]):
         child = self._child
         if child.exit is None:
             waiter = CURRENT.get()
-            if waiter is None:
+            if not isinstance(waiter, Agent):
                 await child.wait_ended()
             else:
                 wait = Waiting(waiter)
@@ -528,11 +524,7 @@ class ChildHandle(Generic[R]):
         """
         child = self._child
         assert isinstance(child.parent, Agent)
-        asking = above = CURRENT.get()
-        while asking is not None and above is not None:
-            if above is child:
-                raise ActorsError(f"{asking.path} cannot wait for the stop of {child.path}, which is its own stop")
-            above = above.parent if isinstance(above.parent, Agent) else None
+        refuse_own_stop(child)
         halt = Halt(HaltKind.parent, child.parent.path, trio.current_time(), child.path, reason)
         return await child.tree.stop_and_wait(child, halt)
 

@@ -85,7 +85,7 @@ from actors.runtime.exits import Exit
 
 log = logging.getLogger("actors.loop")
 
-# The commit of an answered step is shielded, and bounded by this.
+# The commit of an answered step is shielded; once the agent is told to stop, this bounds it.
 COMMIT_SECONDS = 5.0
 SAID_CHARS = 8_000
 # What a child's contract has from its parent's.
@@ -410,18 +410,28 @@ class Loop:
     # ── rows ────────────────────────────────────────────────────────────────
 
     async def _stand(self, *rows: Any) -> None:
-        """Commit rows although the agent is being stopped, within a bound.
+        """Commit rows although the agent is being stopped. While nobody stops it, only the store bounds the wait.
 
-        Cancellation: shielded for `COMMIT_SECONDS` at most.
+        Cancellation: shielded, from then on for `COMMIT_SECONDS` at most.
         """
         if not self.recorder.durable:
             # Nothing outlives the process, so nothing has to stand before something else; whoever reads sees the rows.
             self.recorder.store.append_nowait(*rows)
             return
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_SECONDS) as scope:
-            await self.recorder.store.commit(*rows)
-        if scope.cancelled_caught:
-            raise StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
+        failed: StoreError | None = None
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope(shield=True) as shield:
+                nursery.start_soon(_bound_when_stopped, shield)
+                try:
+                    await self.recorder.store.commit(*rows)
+                except StoreError as error:
+                    # Raised in here it would come out in a group.
+                    failed = error
+            nursery.cancel_scope.cancel()
+        if shield.cancelled_caught:
+            failed = StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
+        if failed is not None:
+            raise failed
 
     def _attempt_row(
         self,
@@ -723,6 +733,14 @@ class Loop:
 
 # The mark of a step after which the agent is stalled; compared by identity.
 STALLED = "stalled"
+
+
+async def _bound_when_stopped(shield: trio.CancelScope) -> None:
+    try:
+        await trio.sleep_forever()
+    except trio.Cancelled:
+        # Not let through: the agent meets its cancel at its next checkpoint, after what it had begun.
+        shield.deadline = trio.current_time() + COMMIT_SECONDS
 
 
 def _failed(target: str, text: str) -> Observation:

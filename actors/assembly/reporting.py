@@ -1,12 +1,58 @@
-"""What is said of a run, from its store alone: the same object during, after, and from another process."""
+"""What is said of a run, from its store alone: the same object during, after, and from another process.
+
+Figures of one object are of one scope, and its key names it: the run's ``usage``
+and ``tree`` are of the whole tree, an agent's ``usage`` is its own alone, and its
+``subtree_usage`` is its own with that of all below it.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
+import attrs
+
+from actors.assembly.agent_usage import OF_TREE, Used, own_usage, with_descendants
+from actors.ids import ROOT
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
+
+# Acts that a report names one by one; the count beside them says how many there were.
+MOST_DENIED: Final = 100
+TEXT_CHARS: Final = 500
+# Targets that a group of denied acts names.
+FEW_TARGETS: Final = 3
+
+_DENIED: Final = f"FROM policy_events WHERE kind = 'refusal' AND {OF_TREE}"
+
+
+@attrs.frozen
+class DeniedGroup:
+    """Denied acts with the same reason. ``targets`` are the first few; the rule and layer of a default are None."""
+
+    act: str
+    rule: str | None
+    layer: str | None
+    source: str | None
+    count: int
+    targets: tuple[str, ...]
+
+
+@attrs.frozen
+class FailedCall:
+    """A call whose observation is an error: a tool that is not there, a refusal, or a tool that failed."""
+
+    tool: str
+    text: str
+
+
+@attrs.frozen
+class LastCheck:
+    """The latest evaluation of an agent's criterion. ``attempts`` counts all of them."""
+
+    verdict: str
+    detail: str
+    attempts: int
 
 
 def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None = None) -> dict[str, Any]:
@@ -23,7 +69,8 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "outcome": detail,
         "terminal": None if terminal is None else json.loads(terminal),
         "usage": _usage(root, agents, reader),
-        "tree": _tree(reader, run_id, agents),
+        "tree": {**_tree(reader, run_id, agents), **_denied(reader, run_id)},
+        "criterion": _criterion(last_checks(reader, run_id).get(run_id)),
         "halt": None if halt is None else {"kind": halt.kind, "path": halt.path, "by": halt.by, "at": halt.at},
         # What a process still held is only known while it lives.
         "leaks": leaks,
@@ -34,7 +81,72 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
 
 def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
     """Give the object that ``show --json`` prints: the run's, and one entry for each agent."""
-    return {**run_report(reader, run_id), "agents": [agent_entry(agent) for agent in reader.agents(run_id)]}
+    agents, checks = reader.agents(run_id), last_checks(reader, run_id)
+    own = own_usage(reader, run_id, agents)
+    whole = with_descendants(agents, own)
+    entries = [_agent_entry(each, own[each.path], whole[each.path], checks.get(each.run_id)) for each in agents]
+    return {**run_report(reader, run_id), "agents": entries}
+
+
+def denied_groups(reader: Reader, tree_id: str) -> list[DeniedGroup]:
+    """Count the denied acts of a tree by act, rule and layer, the most frequent first."""
+    counted = f"SELECT act, rule, layer, source, count(*) {_DENIED} GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, min(id)"
+    first = (
+        f"SELECT substr(target, 1, {TEXT_CHARS}) {_DENIED} AND act IS ? AND rule IS ? AND layer IS ? AND source IS ?"
+        f" GROUP BY 1 ORDER BY min(id) LIMIT {FEW_TARGETS}"
+    )
+    groups = []
+    for act, rule, layer, source, count in reader.select(counted, [tree_id]):
+        targets = tuple(target for (target,) in reader.select(first, [tree_id, act, rule, layer, source]))
+        groups.append(DeniedGroup(act, rule, layer, source, count, targets))
+    return groups
+
+
+def last_checks(reader: Reader, tree_id: str) -> dict[str, LastCheck]:
+    """Give the latest evaluation of each agent's criterion, by run id."""
+    # With max() SQLite gives the other columns of the very row that has it.
+    latest = f"SELECT run_id, verdict, detail, count(*), max(id) FROM gate_attempts WHERE {OF_TREE} GROUP BY run_id"
+    return {
+        run_id: LastCheck(verdict, (detail or "")[:TEXT_CHARS], attempts)
+        for run_id, verdict, detail, attempts, _ in reader.select(latest, [tree_id])
+    }
+
+
+def check_detail(reader: Reader, run_id: str, step: int) -> str | None:
+    """Give what the evaluation of a criterion after one step had to say; None when there was none."""
+    sql = f"SELECT substr(detail, 1, {TEXT_CHARS}) FROM gate_attempts WHERE run_id = ? AND step = ? ORDER BY id DESC"
+    found = reader.select(f"{sql} LIMIT 1", [run_id, step])
+    return found[0][0] if found else None
+
+
+def failed_calls(reader: Reader, run_id: str, step: int) -> list[FailedCall]:
+    """List the calls of one step that failed, in call order."""
+    sql = f"SELECT target, substr(text, 1, {TEXT_CHARS}) FROM ledger_observations WHERE run_id = ? AND step = ?"
+    return [FailedCall(*row) for row in reader.select(f"{sql} AND kind = 'error' ORDER BY ordinal, id", [run_id, step])]
+
+
+def root_steps(reader: Reader) -> dict[str, int]:
+    """Give the whole steps of every root, by run id; of a live one those that stand so far."""
+    so_far = "(SELECT count(*) FROM steps WHERE steps.run_id = runs.run_id)"
+    sql = f"SELECT run_id, coalesce(steps, {so_far}) FROM runs WHERE parent_run_id IS NULL"
+    return {run_id: steps for run_id, steps in reader.select(sql)}  # noqa: C416  # dict() of rows is not typed
+
+
+def _denied(reader: Reader, tree_id: str) -> dict[str, Any]:
+    names = ("path", "act", "target", "rule", "layer", "decision", "source")
+    columns = f"act, substr(target, 1, {TEXT_CHARS}), rule, layer, decision, source"
+    listed = f"SELECT run_id, {columns} {_DENIED} ORDER BY id LIMIT {MOST_DENIED}"
+    [(count,)] = reader.select(f"SELECT count(*) {_DENIED}", [tree_id])
+    rows = [(_path_of(run_id, tree_id), *rest) for run_id, *rest in reader.select(listed, [tree_id])]
+    return {"denials": count, "denied": [dict(zip(names, row, strict=True)) for row in rows]}
+
+
+def _path_of(run_id: str, tree_id: str) -> str:
+    return ROOT + run_id.removeprefix(tree_id)
+
+
+def _criterion(check: LastCheck | None) -> dict[str, Any] | None:
+    return None if check is None else attrs.asdict(check)
 
 
 def _tree_so_far(reader: Reader, tree_id: str, agents: list[RunRecord]) -> dict[str, Any]:
@@ -44,7 +156,7 @@ def _tree_so_far(reader: Reader, tree_id: str, agents: list[RunRecord]) -> dict[
         " sum(CASE state WHEN 'open' THEN tokens END)"
     )
     [(calls, spent, overrun, money, held)] = reader.select(
-        f"SELECT {sums} FROM reservations WHERE {_OF_TREE}", [tree_id]
+        f"SELECT {sums} FROM reservations WHERE {OF_TREE}", [tree_id]
     )
     return {
         "agents": len(agents),
@@ -61,29 +173,23 @@ def _tree_so_far(reader: Reader, tree_id: str, agents: list[RunRecord]) -> dict[
 
 
 def _refusals_so_far(reader: Reader, tree_id: str) -> dict[str, int]:
-    counted = f"SELECT detail, count(*) FROM agent_events WHERE kind = 'spawn_refused' AND {_OF_TREE} GROUP BY detail"
+    counted = f"SELECT detail, count(*) FROM agent_events WHERE kind = 'spawn_refused' AND {OF_TREE} GROUP BY detail"
     return {str(cap): int(count) for cap, count in reader.select(counted, [tree_id])}
 
 
-def agent_entry(agent: RunRecord) -> dict[str, Any]:
-    """Give one agent as plain data."""
+def _agent_entry(agent: RunRecord, own: Used, whole: Used, check: LastCheck | None) -> dict[str, Any]:
     return {
         "path": agent.path,
-        "parent": agent.path.rpartition("/")[0] or None,
+        "parent": agent.parent,
         "depth": agent.depth,
         "status": agent.status,
         "outcome": agent.outcome,
         "goal": agent.goal,
         "steps": agent.steps,
         "error": agent.error,
-        "usage": {
-            "input_tokens": agent.input_tokens or 0,
-            "output_tokens": agent.output_tokens or 0,
-            "cached_input_tokens": agent.cached_input_tokens or 0,
-            "spent_tokens": agent.spent_tokens or 0,
-            "microdollars": agent.spent_microdollars or 0,
-            "estimated": bool(agent.estimated),
-        },
+        "criterion": _criterion(check),
+        "usage": attrs.asdict(own),
+        "subtree_usage": attrs.asdict(whole),
     }
 
 
@@ -102,16 +208,13 @@ def _usage(root: RunRecord, agents: list[RunRecord], reader: Reader) -> dict[str
     }
 
 
-_OF_TREE: Final = "run_id IN (SELECT run_id FROM runs WHERE tree_id = ?)"
-
-
 def _usage_so_far(tree_id: str, reader: Reader) -> dict[str, Any]:
     """Add up what a run that is live, or was killed, has written so far."""
     tokens = "sum(prompt_tokens), sum(completion_tokens), sum(cache_read_tokens)"
-    [(prompt, completion, cached)] = reader.select(f"SELECT {tokens} FROM provider_calls WHERE {_OF_TREE}", [tree_id])
-    [(steps,)] = reader.select(f"SELECT count(*) FROM steps WHERE {_OF_TREE}", [tree_id])
+    [(prompt, completion, cached)] = reader.select(f"SELECT {tokens} FROM provider_calls WHERE {OF_TREE}", [tree_id])
+    [(steps,)] = reader.select(f"SELECT count(*) FROM steps WHERE {OF_TREE}", [tree_id])
     held = "sum(used_microdollars), max(state = 'estimated')"
-    [(money, estimated)] = reader.select(f"SELECT {held} FROM reservations WHERE {_OF_TREE}", [tree_id])
+    [(money, estimated)] = reader.select(f"SELECT {held} FROM reservations WHERE {OF_TREE}", [tree_id])
     return {
         "input_tokens": prompt or 0,
         "output_tokens": completion or 0,

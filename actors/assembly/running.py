@@ -154,10 +154,11 @@ def check_run(
         problems.append(("contract.root", f"{contract.root} is not a directory"))
     if containment.max_total_cost is not None and contract.on_unknown_price == OnUnknownPrice.refuse:
         model = getattr(provider, "default_model", None)
+        named = model or "the provider's own model"
         if not len(prices):
-            problems.append(("prices", "a cost ceiling needs prices: add [prices] for every model"))
+            text = f"no price is known for {named}, and a cost ceiling is set: add [prices] for it and all others"
+            problems.append(("prices", text))
         elif prices.get(model) is None:
-            named = model or "the provider's own model"
             problems.append((f'prices."{named}"', "is missing, and a cost ceiling is set"))
     if problems:
         raise ConfigError(*problems)

@@ -2,13 +2,16 @@
 
 Whatever the file holds, the answer is a table or a `ConfigError`. The parser
 alone does not promise that: numbers of thousands of digits and deep nesting
-leave it as other errors. So a document that is handed on is shallow, and every
-whole number in it fits into 64 bits; nobody after this needs to fear either.
+leave it as other errors, and a name may lead to a device that never ends. So a
+document that is handed on is short and shallow, and every whole number in it
+fits into 64 bits; nobody after this needs to fear any of it.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from actors.errors import ConfigError
 
 Problems = list[tuple[str, str]]
 
+MOST_BYTES: Final = 4 * 1024**2
 # No key of a task file lies deeper than half of this.
 MOST_DEPTH: Final = 16
 LEAST_NUMBER: Final = -(2**63)
@@ -67,7 +71,12 @@ def _parse(source: Path) -> dict[str, Any]:
 def _bytes(source: Path) -> bytes:
     place = str(source)
     try:
-        return source.read_bytes()
+        # Without waiting: opening a pipe would last until somebody writes into it.
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ConfigError((place, "is a pipe or a device; name a task file"))
+            raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError((place, "there is no such file")) from None
     except IsADirectoryError:
@@ -76,6 +85,9 @@ def _bytes(source: Path) -> bytes:
         raise ConfigError((place, f"cannot be read: {error.strerror}")) from None
     except ValueError:
         raise ConfigError((place, "is no path of a file")) from None
+    if len(raw) > MOST_BYTES:
+        raise ConfigError((place, f"is longer than {MOST_BYTES // 1024**2} MiB, so it is no task file"))
+    return raw
 
 
 # ── single values ───────────────────────────────────────────────────────────

@@ -1,7 +1,9 @@
 """A task file becomes a task: read strictly, every problem told with the path of its key.
 
-Paths in the file are relative to the file. Only the file itself is opened, and
-nothing is started. Checks that need two tables are made when both could be read.
+Paths in the file are relative to the file. Reading opens only the file itself, and
+starts nothing. `validate_task` also makes the provider, as a run would: a key that
+is missing, or a script that is none, is told there too, and still nothing is sent.
+Checks that need two tables are made when both could be read.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from actors.agents.judged_fields import (
 )
 from actors.agents.policy import Policy, operator_policy
 from actors.agents.roster import Agents
+from actors.agents.verification import SUPPORTED, CriterionKind
 from actors.assembly.task_document import Problems, read_document
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError
 from actors.providers.model_names import split_model
+from actors.providers.openai_chat import OpenAIChat
+from actors.providers.scripted import Scripted
 
 T = TypeVar("T")
 
@@ -58,6 +63,12 @@ class ProviderKind(StrEnum):
 SUPPORTED_PROVIDERS: Final = frozenset({ProviderKind.openai, ProviderKind.compatible, ProviderKind.scripted})
 
 
+def _kind_problem(value: object) -> str | None:
+    """Judge a kind of provider. One that is known and does not work yet is told apart from a word that is none."""
+    words = ", ".join(sorted(SUPPORTED_PROVIDERS))
+    return None if isinstance(value, ProviderKind) else f"must be one of {words}, not {value!r}"
+
+
 class ApproveMode(StrEnum):
     """Who answers where the policy says ask."""
 
@@ -70,7 +81,7 @@ class ApproveMode(StrEnum):
 class ProviderSpec:
     """The ``[provider]`` table."""
 
-    kind: ProviderKind = judged(one_of(ProviderKind), converter=as_member(ProviderKind))
+    kind: ProviderKind = judged(_kind_problem, converter=as_member(ProviderKind))
     model: str | None = judged(optional(said_problem), None)
     base_url: str | None = judged(optional(said_problem), None)
     script: str | None = judged(optional(said_problem), None)
@@ -106,18 +117,22 @@ def read_task(path: str | Path, overrides: Sequence[str] = ()) -> Task:
     Raises:
         ConfigError: every problem, each on one line, with the path of its key.
     """
+    return _read_task(path, overrides, makes_provider=False)
+
+
+def _read_task(path: str | Path, overrides: Sequence[str], *, makes_provider: bool) -> Task:
     source = Path(path)
     try:
-        return _Reading(source, read_document(source, overrides)).task()
+        return _Reading(source, read_document(source, overrides), makes_provider).task()
     except ConfigError as error:
         lines = ((_line(place), _line(text)) for place, text in error.problems)
         raise ConfigError(*dict.fromkeys(lines)) from None
 
 
 def validate_task(path: str | Path, overrides: Sequence[str] = ()) -> Problems:
-    """List every problem of a task file; empty when it can be run."""
+    """List every problem of a task file; empty when it can be run from here, with this environment."""
     try:
-        read_task(path, overrides)
+        _read_task(path, overrides, makes_provider=True)
     except ConfigError as error:
         return list(error.problems)
     return []
@@ -132,9 +147,10 @@ def _line(text: str) -> str:
 class _Reading:
     """One reading of one document: collects problems, so that all are told at once."""
 
-    def __init__(self, source: Path, document: Mapping[str, Any]) -> None:
+    def __init__(self, source: Path, document: Mapping[str, Any], makes_provider: bool) -> None:
         self._source = source
         self._document = document
+        self._makes_provider = makes_provider
         self._problems: Problems = []
 
     def task(self) -> Task:
@@ -147,10 +163,10 @@ class _Reading:
         missing = [name for name in ("contract", "provider") if name not in self._document]
         self._problems += [(name, f"is required: write a [{name}] table") for name in missing]
         contract = self._read("contract", self._contract)
-        containment = self._read("containment", Containment.from_dict)
+        containment = self._read("containment", _suggesting(Containment.from_dict, _CEILING_KEYS))
         provider = self._read("provider", self._provider)
         policy = self._read("policy", operator_policy)
-        prices = self._read("prices", PriceTable.from_dict)
+        prices = self._read("prices", _suggesting(PriceTable.from_dict, _PRICE_KEYS))
         run = self._read("run", lambda plain, at: read_record(RunSettings, plain, at))
         roster = self._read("agents", lambda plain, at: self._roster(plain, at, provider))
         if contract is not None and roster is not None:
@@ -193,7 +209,7 @@ class _Reading:
         try:
             contract = TaskContract.from_dict(table, at)
         except ConfigError as error:
-            found += error.problems
+            found += (_supported_words(problem, table, at) for problem in error.problems)
         told = {place for place, _text in found}
         found += [problem for problem in _place_problems(table, at) if problem[0] not in told]
         if found:
@@ -209,6 +225,8 @@ class _Reading:
             model = None if spec.model is None else _own_model(spec.model, spec.kind, f"{at}.model")
         except ConfigError as error:
             problems += error.problems
+        if not problems and self._makes_provider:
+            problems += _making_problems(spec)
         if problems:
             raise ConfigError(*problems)
         return attrs.evolve(spec, model=model)
@@ -254,20 +272,63 @@ class _Reading:
             return
         if contract.on_unknown_price is not OnUnknownPrice.refuse:
             return
-        if "prices" not in self._document:
-            self._problems.append(("prices", 'a cost ceiling needs the price of every model: add [prices."MODEL"]'))
-        if provider is None or prices is None:
-            return
-        own = provider.model or (SCRIPTED_MODEL if provider.kind is ProviderKind.scripted else None)
-        models = {"provider.model": own}
+        models = {} if provider is None else {"provider.model": _model_of(provider)}
         models |= {f"agents.{agent.name}.model": agent.model for agent in contract.agents if agent.model is not None}
-        for place, model in models.items():
-            if model is None:
-                self._problems.append((place, "is required: a cost ceiling needs to know the model's price"))
-            elif prices.get(model) is None:
-                named = json.dumps(model, ensure_ascii=False)
-                text = f"no price is known for {named}, and containment.max_total_cost is set; add [prices.{named}]"
-                self._problems.append((place, text))
+        nameless = [place for place, model in models.items() if model is None]
+        self._problems += [(place, "is required: a cost ceiling needs to know the model's price") for place in nameless]
+        if "prices" not in self._document:
+            named = [_quoted(model) for model in dict.fromkeys(models.values()) if model is not None] or ['"MODEL"']
+            tables = ", ".join(f"[prices.{name}]" for name in named)
+            text = f"no price is known for {', '.join(named)}, and containment.max_total_cost is set; add {tables}"
+            self._problems.append(("prices", text))
+        elif prices is not None:
+            for place, model in models.items():
+                if model is not None and prices.get(model) is None:
+                    name = _quoted(model)
+                    text = f"no price is known for {name}, and containment.max_total_cost is set; add [prices.{name}]"
+                    self._problems.append((place, text))
+
+
+def _model_of(provider: ProviderSpec) -> str | None:
+    """Name the model that answers an agent without one of its own; None when the task does not say."""
+    return provider.model or (SCRIPTED_MODEL if provider.kind is ProviderKind.scripted else None)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+_CEILING_KEYS: Final = tuple(field.name for field in attrs.fields(Containment))
+_PRICE_KEYS: Final = ("input", "output", "cached_input", "request", "tiers", "floor")
+
+
+def _suggesting(read: Callable[[Any, str], T], known: Sequence[str]) -> Callable[[Any, str], T]:
+    """Let a reader that stands below the judged records say which key may have been meant, as they do."""
+
+    def reading(plain: Any, at: str) -> T:
+        try:
+            return read(plain, at)
+        except ConfigError as error:
+            unknown = unknown_key("", ())
+            raise ConfigError(
+                *(
+                    (place, unknown_key(place.rpartition(".")[2], known) if text == unknown else text)
+                    for place, text in error.problems
+                )
+            ) from None
+
+    return reading
+
+
+def _supported_words(problem: tuple[str, str], table: Mapping[str, Any], at: str) -> tuple[str, str]:
+    """Offer the criteria that something evaluates where the file names one that does not exist."""
+    verify = table.get("verify")
+    kind = verify.get("kind") if isinstance(verify, Mapping) else None
+    place = f"{at}.verify.kind"
+    if problem[0] != place or kind in tuple(CriterionKind):
+        return problem
+    said = "is required:" if kind is None else f"{kind!r} is none;"
+    return place, f"{said} write one of {', '.join(each for each in CriterionKind if each in SUPPORTED)}"
 
 
 def _place_problems(table: Mapping[str, Any], at: str) -> Problems:
@@ -318,3 +379,16 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
     elif spec.script is not None:
         problems.append((f"{at}.script", 'is for kind = "scripted" only; remove it'))
     return problems
+
+
+def _making_problems(spec: ProviderSpec) -> Problems:
+    """Make the provider, as a run does, and say what hinders that. Nothing is opened but a script."""
+    try:
+        if spec.kind is ProviderKind.scripted:
+            assert spec.script is not None, "its absence was told"
+            Scripted.from_file(spec.script)
+        else:
+            OpenAIChat(spec.base_url, model=spec.model, name=spec.kind)
+    except ConfigError as error:
+        return list(error.problems)
+    return []

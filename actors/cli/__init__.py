@@ -1,5 +1,7 @@
 """The command line: what people see.
 
-Read `main.py` (the commands and how they end), `running.py` (a run with signals
-and a live view), `live.py`, `pictures.py` (trees and tables), `demo.py`.
+Read `main.py` (the commands), `ending.py` (how they fail), `interrupts.py` and
+`streams.py` (what surrounds every one of them), `running.py` (a run with signals
+and a live view), `approving.py` and `quoting.py` (a model's text before a person),
+`live.py`, `pictures.py` (trees and tables), `viewing.py`, `phrases.py`, `demo.py`.
 """

@@ -1,15 +1,26 @@
-"""Asking a person on the terminal. Only "y" is a yes."""
+"""Asking a person on the terminal. Only "y" is a yes.
+
+What is asked about is a model's text. It stands behind a margin, and says how
+much of it is not shown: so it can neither fake a question nor hide behind one.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import trio
 
 from actors.agents.ports import Approval, ApprovalRequest
 from actors.cli.live import Progress
+from actors.cli.quoting import printable, quoted
 
 SHOWN_CHARS = 500
+SHOWN_LINES = 15
+HELP = """y  allow this one act
+n  do not allow it; the agent is told so, and goes on (so does an empty line, and every other word)
+s  show all of it, and ask again
+"""
 
 
 class AskOnTerminal:
@@ -35,15 +46,49 @@ class AskOnTerminal:
 
 
 def _ask(request: ApprovalRequest) -> str:
+    """Ask until there is an answer that decides."""
+    whole = False
+    while True:
+        hidden = _show(request, whole=whole)
+        sys.stderr.write("Allow it? [y]es, [N]o, " + ("[s]how all, " if hidden else "") + "[?] ")
+        sys.stderr.flush()
+        answer = _line()
+        match answer.strip().lower():
+            case "s":
+                whole = True
+            case "?":
+                sys.stderr.write(HELP)
+            case _:
+                return answer
+
+
+def _line() -> str:
+    try:
+        return sys.stdin.readline()
+    except (OSError, ValueError):
+        # The terminal has gone away; nobody has said yes.
+        return ""
+
+
+def _show(request: ApprovalRequest, *, whole: bool) -> bool:
+    """Write what is asked for, and tell whether something of it was left out."""
     where = f" (rule {request.rule!r} of layer {request.layer!r})" if request.layer else ""
-    sys.stderr.write(f"\n{request.path} asks to {request.act}: {_printable(request.target)}{where}\n")
+    width = shutil.get_terminal_size().columns
+    target = printable(request.target)
+    lines = ["", f"{request.path} asks to {request.act}{where}:", *_part(target, width, whole)]
     if request.content:
-        sys.stderr.write(f"{_printable(request.content[:SHOWN_CHARS])}\n")
-    sys.stderr.write("Allow it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline()
+        lines += [f"content, {len(request.content):,} characters:", *_part(request.content, width, whole)]
+    sys.stderr.write("\n".join(lines) + "\n")
+    return not whole and any(_first(text) != text for text in (target, request.content))
 
 
-def _printable(text: str) -> str:
-    """Take control characters out: what a model wrote must not move the cursor of the person who decides."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+def _part(text: str, width: int, whole: bool) -> list[str]:
+    first = text if whole else _first(text)
+    left = len(text) - len(first)
+    more = [f"... {left:,} more characters are not shown; s shows them"] if left else []
+    return quoted(first, width) + more
+
+
+def _first(text: str) -> str:
+    """Give as much as leaves the question and what it is about on one screen."""
+    return "\n".join(text[:SHOWN_CHARS].split("\n")[:SHOWN_LINES])

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import trio
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
@@ -26,7 +25,7 @@ from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.running import RunResult, run_tree
 from actors.cli.live import Progress
-from actors.cli.running import Shown, watched
+from actors.cli.running import Shown, Watch, run_stoppable, watched
 from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
 from actors.providers.openai_chat import OpenAIChat
@@ -35,6 +34,8 @@ from actors.testing.model_script import Answer, SaidCall
 from actors.testing.model_server import open_model_server
 
 MODEL = "demo-model"
+# So many writers take as long as a model may; all of them together a few seconds.
+UNHURRIED = 10
 TITLES = ("tides", "winds", "stars", "stones", "rivers", "forests", "deserts", "ice", "birds", "maps")
 
 CHECK = """import pathlib, sys
@@ -56,11 +57,13 @@ def author(names: list[str], seed: int) -> Callable[[Mapping[str, Any], int], An
     """Make the model: what it answers follows from what it is asked, as with any model."""
     chance = random.Random(seed)
     wanted = [*names, "appendix"]
+    # Many writers answer faster, so that the whole takes as long as with a few.
+    slowness = min(1.0, UNHURRIED / len(names))
 
     def answer(body: Mapping[str, Any], _number: int) -> Answer:
         goal = next(str(message["content"]) for message in body["messages"] if message["role"] == "user")
         turns = sum(message["role"] == "assistant" for message in body["messages"])
-        delay = 0.1 + 0.4 * chance.random()
+        delay = slowness * (0.1 + 0.4 * chance.random())
         if goal.startswith("Write the chapter"):
             return _chapter(goal.split("'")[1], turns, delay)
         return _editor(names, wanted, turns, delay)
@@ -102,15 +105,24 @@ def _calls(delay: float, *calls: tuple[str, dict[str, Any]]) -> Answer:
 
 def run_demo(agents: int, seed: int, store_path: str | None, shown: Shown) -> int:
     """Run the demo with ``agents`` writers and return the exit code."""
-    with tempfile.TemporaryDirectory(prefix="actors-demo-") as folder:
-        workspace = Path(folder) / "workspace"
+    folder = Path(tempfile.mkdtemp(prefix="actors-demo-"))
+
+    async def work(watch: Watch) -> int:
+        workspace = folder / "workspace"
         workspace.mkdir()
         (workspace / "check.py").write_text(CHECK)
-        store = store_path or str(Path(folder) / "runs.db")
-        return trio.run(_demo, agents, seed, workspace, store, shown)
+        return await _demo(agents, seed, workspace, store_path or str(folder / "runs.db"), watch)
+
+    def clear() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    try:
+        return run_stoppable(shown, work, clear)
+    finally:
+        clear()
 
 
-async def _demo(agents: int, seed: int, workspace: Path, store_path: str, shown: Shown) -> int:
+async def _demo(agents: int, seed: int, workspace: Path, store_path: str, watch: Watch) -> int:
     names = chapters(agents, seed)
     contract = TaskContract.workspace(
         f"Have a book of {agents} chapters written in chapters/, with its contents in contents.md.", workspace
@@ -135,6 +147,6 @@ async def _demo(agents: int, seed: int, workspace: Path, store_path: str, shown:
             )
 
         try:
-            return await watched(store, shown, start)
+            return await watched(watch, store, start)
         finally:
             await provider.aclose()

@@ -1,14 +1,18 @@
 """The tree while it runs, on standard error.
 
-On a terminal it is a picture that is drawn ten times a second; elsewhere, and
-under CI, it is one line for each event that people care about.
+On a terminal it is a picture that is drawn ten times a second, with a line above
+it for what needs a person; elsewhere, on a terminal that cannot move its cursor
+and under CI, it is one line for each event that people care about.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,7 +20,9 @@ import trio
 from rich.live import Live
 
 from actors.agents.tree import Tree
-from actors.cli.pictures import console, event_line, live_picture
+from actors.cli.live_picture import live_picture
+from actors.cli.phrases import progress_line
+from actors.cli.pictures import console
 
 REFRESH_SECONDS = 0.1
 
@@ -31,19 +37,46 @@ class Progress:
         self._console = console(stderr=True)
         self._quiet = quiet
         self._stream = stream
-        self._drawn = not quiet and self._console.is_terminal and not os.environ.get("CI")
+        # A colour may be forced on a pipe; a picture that moves may not.
+        able = sys.stderr.isatty() and not self._console.is_dumb_terminal and not os.environ.get("CI")
+        self._drawn = not quiet and able and not (stream and sys.stdout.isatty())
         self._live: Live | None = None
+        self._asked = False
+        self._told: set[str] = set()
         self.tree: Tree | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take one event."""
-        if not self._stream and (self._quiet or self._drawn):
-            return
-        text = msgspec.json.encode(event).decode()
         if self._stream:
-            print(text, flush=True)
-        elif (line := event_line(text)) is not None:
-            self._console.print(line, markup=False)
+            # As `trace --json` writes it; its sequence is known only once its row is written.
+            at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            print(json.dumps({"at": at, **msgspec.to_builtins(event)}), flush=True)
+        elif not self._quiet:
+            self._follow(event)
+
+    def _follow(self, event: Mapping[str, Any]) -> None:
+        line, remedy = progress_line(event), self._remedy(event)
+        if line is None:
+            return
+        if self._drawn:
+            # Beside a picture only what a person can mend is told, and once.
+            if (remedy or event["kind"] == "gate") and self._is_news(line):
+                self.say(line + remedy)
+        else:
+            self._console.print(line + (remedy if self._is_news(remedy) else ""), markup=False)
+
+    def _is_news(self, text: str) -> bool:
+        news = text not in self._told
+        self._told.add(text)
+        return news
+
+    def _remedy(self, event: Mapping[str, Any]) -> str:
+        """Say what to do about an act that was denied although no person was asked."""
+        if event.get("kind") != "refused" or event.get("source") != "approver" or self._asked:
+            return ""
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            return "; run.approve denies whatever is asked"
+        return '; nobody could be asked without a terminal: set run.approve to "all", or allow it in [policy]'
 
     def say(self, text: str) -> None:
         """Tell the person something, above the picture."""
@@ -52,6 +85,7 @@ class Progress:
 
     def pause(self) -> None:
         """Take the picture away while a person is asked."""
+        self._asked = True
         if self._live is not None:
             self._live.stop()
 
@@ -81,5 +115,6 @@ class Progress:
             await trio.sleep(REFRESH_SECONDS)
             if self.tree is not None and self._live is not None and self._live.is_started:
                 limits = self.tree.limits
-                picture = live_picture(self.tree.snapshot(), limits.max_total_tokens, limits.max_total_cost)
-                self._live.update(picture, refresh=True)
+                width, height = self._console.size
+                ceilings = (limits.max_total_tokens, limits.max_total_cost)
+                self._live.update(live_picture(self.tree.snapshot(), *ceilings, width, height), refresh=True)

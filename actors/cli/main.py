@@ -6,17 +6,17 @@ on standard error, and exit code 2. A traceback is only ever a bug of ours.
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from actors.cli import interrupts
 
-import click
+# From here on: loading what follows takes long enough to be interrupted.
+interrupts.stop_at_once()
 
-from actors.errors import ActorsError, ConfigError, StoreError
+import json  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+
+import click  # noqa: E402
 
 DEFAULT_STORE = "./.actors/runs.db"
 
@@ -63,87 +63,45 @@ def run(task: str, store: str, overrides: tuple[str, ...], as_json: bool, stream
     return run_task(read_task(task, overrides), store, Shown(as_json, stream_json, quiet))
 
 
-@cli.command()
+@cli.command("show")
 @click.argument("run_id", metavar="RUN")
 @_store
 @_json
-def show(run_id: str, store: str, as_json: bool) -> int:
-    """Show the tree of a run: who there was, how each ended, what it cost, what was refused."""
-    from actors.assembly.reporting import show_report
-    from actors.cli.pictures import console, summary_table, tree_picture
+def show_run(run_id: str, store: str, as_json: bool) -> int:
+    """Show the tree of a run: who there was, how each ended, what it cost, what was refused.
 
-    with _reader(store) as reader:
-        tree_id = reader.resolve(run_id)
-        if as_json:
-            print(json.dumps(show_report(reader, tree_id)))
-            return 0
-        out = console()
-        out.print(tree_picture(reader, tree_id))
-        out.print()
-        out.print(summary_table(reader, tree_id))
-    return 0
+    RUN is a run id or any unique prefix of one.
+
+    With --json, "usage" and "tree" of the run are of the whole tree; "usage" of an agent is its own alone,
+    "subtree_usage" its own with that of all below it.
+    """
+    from actors.cli.viewing import show
+
+    return show(run_id, store, as_json)
 
 
 @cli.command("list")
 @_store
 @_json
-def list_runs(store: str, as_json: bool) -> int:
-    """List the runs in a store, newest first."""
-    import attrs
-    from rich.table import Table
+def list_all(store: str, as_json: bool) -> int:
+    """List the runs in a store, newest first; whole lines in a pipe."""
+    from actors.cli.viewing import list_runs
 
-    from actors.cli.pictures import console, shortened
-
-    with _reader(store) as reader:
-        runs = reader.runs()
-    if as_json:
-        print(json.dumps([attrs.asdict(each) for each in runs]))
-        return 0
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("run", "status", "outcome", "started", "goal"):
-        table.add_column(heading, no_wrap=True)
-    for each in runs:
-        table.add_row(each.run_id, each.status, each.outcome or "", each.started_at, shortened(each.goal, 50))
-    console().print(table if runs else "no runs yet")
-    return 0
+    return list_runs(store, as_json)
 
 
-@cli.command()
+@cli.command("trace")
 @click.argument("run_id", metavar="RUN")
 @_store
 @_json
-def trace(run_id: str, store: str, as_json: bool) -> int:
-    """Print the events of a run, also while it is live."""
-    from actors.cli.pictures import event_line
+def trace_run(run_id: str, store: str, as_json: bool) -> int:
+    """Print the events of a run, also while it is live.
 
-    with _reader(store) as reader:
-        tree_id = reader.resolve(run_id)
-        for record in _all_events(reader, tree_id):
-            if as_json:
-                print(json.dumps({"sequence": record.sequence, "at": record.at, **json.loads(record.event)}))
-                continue
-            told = json.loads(record.event)
-            print(f"{record.at} {event_line(record.event) or told['path'] + ': ' + told['kind']}")
-    return 0
+    RUN is a run id or any unique prefix of one.
+    """
+    from actors.cli.viewing import trace
 
-
-@contextmanager
-def _reader(store: str) -> Iterator[Any]:
-    """Open a store to be looked at; one that is none is the user's mistake."""
-    from actors.store.store import open_reader
-
-    try:
-        with open_reader(store) as reader:
-            yield reader
-    except StoreError as error:
-        raise ConfigError((store, str(error).removeprefix(f"{store}: "))) from error
-
-
-def _all_events(reader: Any, tree_id: str) -> Iterator[Any]:
-    after = 0
-    while page := reader.trace(tree_id, after):
-        yield from page
-        after = page[-1].sequence
+    return trace(run_id, store, as_json)
 
 
 @cli.command()
@@ -181,35 +139,27 @@ def _ends() -> Iterator[list[int]]:
     code = [0]
     try:
         yield code
-    except ConfigError as error:
-        for path, text in error.problems:
-            click.echo(f"error: {path}: {text}" if path else f"error: {text}", err=True)
-        code[0] = 2
-    except (StoreError, ActorsError) as error:
-        click.echo(f"error: {error}", err=True)
-        code[0] = 1
-    except click.ClickException as error:
-        error.show()
-        code[0] = 2
-    except click.Abort:
-        code[0] = 130
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
-        code[0] = 130
-    except BrokenPipeError:
-        # Whoever read our output has enough; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BaseException as error:
+        from actors.cli.ending import told
+
+        known = told(error)
+        if known is None:
+            raise
+        code[0] = known
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a letter shows a question mark; it never ends the program.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    with _ends() as code:
-        answer = cli.main(arguments, prog_name="actors", standalone_mode=False)
-        code[0] = answer if isinstance(answer, int) else 0
-        sys.stdout.flush()
+    """Run the command line and end the process with its exit code."""
+    interrupts.stop_at_once()
+    from actors.cli.streams import Streams
+
+    with Streams() as streams:
+        with _ends() as code:
+            answer = cli.main(arguments, prog_name="actors", standalone_mode=False)
+            code[0] = answer if isinstance(answer, int) else 0
+        code[0] = streams.judged(code[0])
+    interrupts.nothing_left()
     sys.exit(code[0])
 
+
+interrupts.give_back()

@@ -1,23 +1,34 @@
-"""Trees and tables for people. The facts come from a store or a snapshot; nothing is decided here."""
+"""Trees and tables for people. The facts come from a store or a snapshot; nothing is decided here.
+
+On a terminal every line fits its width. What is no terminal has no edge: there
+nothing is cut or wrapped, and no line ends in spaces.
+"""
 
 from __future__ import annotations
 
-import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+import attrs
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from actors.agents.tree import TreeSnapshot
-from actors.assembly.reporting import run_report
+from actors.agents.ports import RunSummary
+from actors.assembly.reporting import DeniedGroup, LastCheck, denied_groups, last_checks, run_report
+from actors.cli.phrases import counted, reason_of, shortened
 from actors.containment.limits import dollars
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
 
 # Rows of a tree on a screen; more than that nobody reads.
-MOST_ROWS = 60
-GOAL_CHARS = 60
+MOST_ROWS: Final = 60
+# Groups of denied acts in the table.
+MOST_GROUPS: Final = 8
+# The width where there is no edge.
+ENDLESS: Final = 100_000
 
 GOOD = {"success", "finished"}
 WAITS = {"awaiting_approval", "awaiting_answer", "awaiting_plan", "awaiting_recovery", "interrupted"}
@@ -32,35 +43,38 @@ def _mark(outcome: str | None, status: str) -> tuple[str, str]:
     return ("‖", "yellow") if outcome in WAITS else ("✗", "red")
 
 
-def shortened(text: str, limit: int = GOAL_CHARS) -> str:
-    """Fit a text into one line of a tree."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def _agent_line(agent: RunRecord, refused: list[str]) -> Text:
+def _agent_line(agent: RunRecord, refused: Sequence[str], check: LastCheck | None) -> Text:
     mark, colour = _mark(agent.outcome, agent.status)
     # A line that is too long for the screen is cut, never wrapped: the shape of the tree is what people look at.
     line = Text.assemble((f"{mark} ", colour), (agent.path, "bold"), " ", no_wrap=True, overflow="ellipsis")
     line.append(agent.outcome or agent.status, colour)
     if agent.steps is not None:
-        line.append(f"  {_steps(agent.steps)}  {(agent.spent_tokens or 0):,} tokens", "dim")
+        line.append(f"  {counted(agent.steps, 'step')}  {counted(agent.spent_tokens or 0, 'token')}", "dim")
     line.append(f"  {shortened(agent.goal)}")
     if agent.error:
         line.append(f"\n  {shortened(agent.error, 100)}", "red")
+    if check is not None and check.verdict == "errored":
+        line.append(f"\n  ✗ {_unchecked(check)}", "yellow")
     for cap in refused:
         line.append(f"\n  ✗ one more spawn was refused by the ceiling on {cap}", "yellow")
     return line
 
 
+def _unchecked(check: LastCheck) -> str:
+    return f"the criterion could not be checked: {shortened(check.detail, 120)}"
+
+
 def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
     """Draw the tree of a run, from its store."""
-    agents = reader.agents(tree_id)
+    agents, checks = reader.agents(tree_id), last_checks(reader, tree_id)
     branches: dict[str, Branches] = {}
     root: Branches | None = None
-    for agent in agents[:MOST_ROWS]:
+    shown, more = that_fit(agents, MOST_ROWS)
+    for agent in shown:
         refused = [event.detail for event in reader.agent_events(agent.run_id) if event.kind == "spawn_refused"]
-        line = _agent_line(agent, refused)
+        # Of the root the table says it, as a reason of its end.
+        check = checks.get(agent.run_id) if agent.depth else None
+        line = _agent_line(agent, refused, check)
         parent = branches.get(agent.path.rpartition("/")[0])
         if parent is None:
             root = branches[agent.path] = Branches(line, guide_style="dim")
@@ -68,96 +82,129 @@ def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
             branches[agent.path] = parent.add(line)
     if root is None:
         return Text("no agent has started")
-    if len(agents) > MOST_ROWS:
-        root.add(Text(f"… and {len(agents) - MOST_ROWS} more agents", "dim"))
+    if more:
+        root.add(Text(f"… and {more} more agents", "dim"))
     return root
 
 
-def summary_table(reader: Reader, tree_id: str) -> Table:
+def that_fit(agents: Sequence[Any], rows: int) -> tuple[Sequence[Any], int]:
+    """Give those for which there is a row, and how many are left: none or at least two, as one has its own row."""
+    if len(agents) <= rows:
+        return agents, 0
+    return agents[: max(rows - 1, 0)], len(agents) - max(rows - 1, 0)
+
+
+@attrs.frozen
+class Facts:
+    """A table of two columns: what, and how it is. A long text goes on below itself."""
+
+    rows: tuple[tuple[str, Text], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Draw it: a cell is not padded, so no line ends in spaces."""
+        column = max(len(name) for name, _ in self.rows) + 2
+        for name, value in self.rows:
+            lines = value.wrap(console, max(options.max_width - column, 1)) or [Text()]
+            for place, line in enumerate(lines):
+                line.rstrip()
+                start = Text(f"{name if place == 0 else '':<{column}}", "dim")
+                yield Text.assemble(start, line) if line else Text(name, "dim")
+
+
+def summary_table(reader: Reader, tree_id: str) -> Facts:
     """Draw the one table at the end of a run."""
     report = run_report(reader, tree_id)
-    tree, outcome = report["tree"], report["outcome"] or {}
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column()
+    outcome = report["outcome"] or {}
     kind = outcome.get("kind", report["status"])
     mark, colour = _mark(outcome.get("kind"), report["status"])
-    table.add_row("run", tree_id)
-    table.add_row("ended", Text(f"{mark} {kind}", colour))
-    if outcome.get("message"):
-        table.add_row("why", shortened(outcome["message"], 200))
-    if "spent_tokens" in tree:
-        overrun = f" + {tree['overrun_tokens']:,} overrun" if tree["overrun_tokens"] else ""
-        peak, tools = tree["peak_working"], tree["tool_calls"]
-        table.add_row("agents", f"{tree['agents']}" + ("" if peak is None else f" ({peak} at work at once)"))
-        table.add_row("calls", f"{tree['calls']} to the model" + ("" if tools is None else f", {tools} to tools"))
-        estimated = " (partly estimated)" if report["usage"]["estimated"] else ""
-        table.add_row("tokens", f"{tree['spent_tokens']:,}{overrun}{estimated}")
-        if tree["spent_microdollars"]:
-            table.add_row("money", f"${dollars(tree['spent_microdollars'])}")
-        if tree["refusals"]:
-            table.add_row("refused", ", ".join(f"{count} by {cap}" for cap, count in sorted(tree["refusals"].items())))
-    if report["resumable"]:
-        table.add_row("", "the run stopped and can be resumed")
-    table.add_row("store", report["store"])
-    return table
+    rows = [("run", Text(tree_id)), ("ended", Text(f"{mark} {kind}", colour))]
+    why = _why(outcome, last_checks(reader, tree_id).get(tree_id))
+    if why:
+        rows.append(("why", Text(why)))
+    rows += [(name, Text(text)) for name, text in _figures(report)]
+    rows += [("denied", Text(text)) for text in _denied(denied_groups(reader, tree_id))]
+    return Facts((*rows, ("store", Text(report["store"]))))
 
 
-def live_picture(snapshot: TreeSnapshot, limit_tokens: int, limit_cost: int | None) -> RenderableType:
-    """Draw a tree that is running: a line of figures, and the agents with their state."""
-    ledger, total = snapshot.ledger, snapshot.total
-    figures = [
-        f"{total.working}/{snapshot.max_concurrent} working",
-        f"{total.waiting} waiting",
-        f"{total.queued} queued",
-        f"{total.done} done",
-        f"{ledger.spent_tokens:,}{_of(limit_tokens)} tokens",
-    ]
-    if ledger.reserved_tokens:
-        figures.append(f"{ledger.reserved_tokens:,} held")
-    if limit_cost is not None or ledger.spent_microdollars:
-        ceiling = "" if limit_cost is None else f" of ${dollars(limit_cost)}"
-        figures.append(f"${dollars(ledger.spent_microdollars)}{ceiling}")
-    if snapshot.seconds_left is not None:
-        figures.append(f"{snapshot.seconds_left:.0f} s left")
-    if ledger.halt is not None:
-        figures.append(f"stopping: {ledger.halt.kind}")
-    rows: list[RenderableType] = [Text("  ".join(figures), "bold")]
-    for agent in snapshot.agents[:MOST_ROWS]:
-        colour = {"working": "green", "waiting": "cyan", "returning": "cyan", "stopping": "red"}.get(agent.state, "dim")
-        line = Text("  " * agent.depth).append(f"{agent.path} ", "bold").append(f"{agent.state:<9}", colour)
-        line.append(f" step {agent.steps}  {agent.spent_tokens:,} tokens  ", "dim").append(shortened(agent.goal, 50))
-        rows.append(line)
-    if len(snapshot.agents) > MOST_ROWS:
-        rows.append(Text(f"… and {len(snapshot.agents) - MOST_ROWS} more agents", "dim"))
-    return Group(*rows)
+def _why(outcome: Mapping[str, Any], check: LastCheck | None) -> str:
+    said = [shortened(outcome["message"], 200)] if outcome.get("message") else []
+    if check is not None and check.verdict == "errored":
+        said.append(_unchecked(check))
+    return "; ".join(said)
 
 
-def _of(limit: int) -> str:
-    # The largest ceiling means that there is none.
-    return "" if limit >= 2**63 else f" of {limit:,}"
+def _figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    tree = report["tree"]
+    overrun = f" + {tree['overrun_tokens']:,} overrun" if tree["overrun_tokens"] else ""
+    peak, tools = tree["peak_working"], tree["tool_calls"]
+    yield "agents", f"{tree['agents']}" + ("" if peak is None else f" ({peak} at work at once)")
+    yield "calls", f"{tree['calls']} to the model" + ("" if tools is None else f", {tools} to tools")
+    estimated = " (partly estimated)" if report["usage"]["estimated"] else ""
+    yield "tokens", f"{tree['spent_tokens']:,}{overrun}{estimated}"
+    if tree["spent_microdollars"]:
+        yield "money", f"${dollars(tree['spent_microdollars'])}"
+    if tree["refusals"]:
+        refusals = sorted(tree["refusals"].items())
+        yield "refused", ", ".join(f"{counted(count, 'spawn')} by the ceiling on {cap}" for cap, count in refusals)
 
 
-def event_line(event: str) -> str | None:
-    """Say one event in a line for a log that people follow; None for what would only be noise."""
-    told = json.loads(event)
-    words = {
-        "spawned": lambda e: f"spawned {e.get('child', '')}: {shortened(e.get('goal', ''))}",
-        "spawn_refused": lambda e: f"spawn refused: {e.get('text', '')}",
-        "refused": lambda e: f"refused {e.get('act', '')} {shortened(str(e.get('target', e.get('text', ''))))}",
-        "retry": lambda e: f"tries again in {e.get('seconds', 0):.1f} s ({e.get('why', '')})",
-        "step": lambda e: f"step {e.get('step')}: {', '.join(e.get('calls', [])) or 'no call'}",
-        "halted": lambda e: f"halted: {e.get('halt')} by {e.get('by')}",
-        "finished": lambda e: f"ended: {e.get('outcome')} after {_steps(e.get('steps', 0))}",
+def _denied(groups: Sequence[DeniedGroup]) -> Iterator[str]:
+    for group in groups[:MOST_GROUPS]:
+        targets = ", ".join(shortened(target) for target in group.targets)
+        more = ", …" if group.count > len(group.targets) else ""
+        yield f"{group.count:,} {group.act}: {targets}{more} ({reason_of(group.rule, group.layer, group.source)})"
+    if len(groups) > MOST_GROUPS:
+        yield f"{sum(group.count for group in groups[MOST_GROUPS:]):,} more, for other reasons"
+
+
+# ── the list ────────────────────────────────────────────────────────────────────
+
+GAP: Final = "  "
+LEAST_GOAL: Final = 12
+# What of a stamp is shown on a terminal: as much as leaves that room for the goals, or nothing of it.
+STAMPS: Final = (slice(0, 19), slice(5, 16), slice(0, 0))
+
+
+def run_list(runs: Sequence[RunSummary], steps: Mapping[str, int], width: int | None) -> Iterator[str]:
+    """Write runs as lines of ``width`` characters; None is no edge. Only the time and the goal ever give way."""
+    goals = [Text(each) for each in ("goal", *(shortened(run.goal, ENDLESS) for run in runs))]
+    starts, room = _starts(runs, steps, [run.started_at for run in runs]), ENDLESS
+    if width is not None:
+        for stamp in STAMPS:
+            starts = _starts(runs, steps, [run.started_at[stamp].replace("T", " ") for run in runs])
+            room = max(width - len(starts[0]), 0)
+            if room >= LEAST_GOAL:
+                break
+    for start, goal in zip(starts, goals, strict=True):
+        goal.truncate(room, overflow="ellipsis")
+        yield (start + goal.plain if room else start).rstrip()
+
+
+def _starts(runs: Sequence[RunSummary], steps: Mapping[str, int], stamps: Sequence[str]) -> list[str]:
+    """Align all columns before the goal. A column without a cell is left out; an outcome that is not yet is a dash."""
+    columns = {
+        "run": [run.run_id for run in runs],
+        "status": [run.status for run in runs],
+        "outcome": [run.outcome or "-" for run in runs],
+        "steps": [str(steps.get(run.run_id, 0)) for run in runs],
+        "started": list(stamps),
     }
-    say = words.get(told["kind"])
-    return None if say is None else f"{told['path']}: {say(told)}"
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
+    lines = [""] * (len(runs) + 1)
+    for heading, cells in columns.items():
+        if any(cells):
+            size = max(map(len, (heading, *cells)))
+            lines = [f"{line}{cell:<{size}}{GAP}" for line, cell in zip(lines, (heading, *cells), strict=True)]
+    return lines
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console that honours NO_COLOR, FORCE_COLOR and a pipe."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    """Make a console that honours NO_COLOR and FORCE_COLOR, and has no edge where there is no terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else ENDLESS
+    forced, off = os.environ.get("FORCE_COLOR", ""), bool(os.environ.get("NO_COLOR"))
+    # Left alone, rich takes "0" for a yes, an empty text for a no, and lets NO_COLOR take the colours only.
+    off = off or forced == "0"
+    terminal = None if forced and not off else stream.isatty()
+    return Console(
+        stderr=stderr, width=width, no_color=off, force_terminal=terminal, highlight=False, soft_wrap=False
+    )

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import attrs
 import trio
 
-from actors.agents.outcomes import exit_code
+from actors.agents.outcomes import FailureCode, OutcomeKind, exit_code
 from actors.agents.ports import Approver, Provider
+from actors.agents.recording import Recorder, ending
 from actors.agents.tree import Leaks, Tree
 from actors.assembly.building import approver_of, policy_of, provider_of
 from actors.assembly.reporting import run_report
 from actors.assembly.running import RunResult, run_tree, run_with
 from actors.assembly.task_file import Task
 from actors.cli.approving import AskOnTerminal
+from actors.cli.ending import leaves
 from actors.cli.live import Progress
 from actors.cli.pictures import console, summary_table, tree_picture
+from actors.cli.quoting import quoted
 from actors.errors import ConfigError, StoreError
 from actors.halts import HaltKind
 from actors.store.store import Store
@@ -31,11 +35,7 @@ from actors.store.store import Store
 HARD_STOP_SECONDS = 1.0
 
 
-@attrs.define
-class Signals:
-    """What signals have come: the first one stops in order, the second at once."""
-
-    first: int | None = None
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @attrs.frozen
@@ -49,12 +49,23 @@ class Shown:
     kept: bool = True
 
 
+@attrs.define
+class Watch:
+    """One command that runs a tree, and who sees it. ``first`` is the first signal that came."""
+
+    progress: Progress
+    shown: Shown
+    first: int | None = None
+    # What is still done when everything is left behind at once.
+    at_hard_stop: Callable[[], None] = lambda: None
+
+
 def run_task(task: Task, store_path: str, shown: Shown) -> int:
     """Run a task and return the exit code."""
-    return trio.run(_run_task, task, store_path, shown)
+    return run_stoppable(shown, lambda watch: _run_task(task, store_path, watch))
 
 
-async def _run_task(task: Task, store_path: str, shown: Shown) -> int:
+async def _run_task(task: Task, store_path: str, watch: Watch) -> int:
     provider = provider_of(task.provider)
     async with AsyncExitStack() as stack:
         close = getattr(provider, "aclose", None)
@@ -65,7 +76,7 @@ async def _run_task(task: Task, store_path: str, shown: Shown) -> int:
         except StoreError as error:
             # Nothing was started: it is the name of the file that is wrong.
             raise ConfigError((store_path, str(error).removeprefix(f"{store_path}: "))) from error
-        return await watched(store, shown, _starter(task, provider, store))
+        return await watched(watch, store, _starter(task, provider, store))
 
 
 Start = Callable[[Progress, Approver, Callable[[Tree], None]], Any]
@@ -89,78 +100,168 @@ def _starter(task: Task, provider: Provider, store: Store) -> Start:
     return start
 
 
-async def watched(store: Store, shown: Shown, start: Start) -> int:
-    """Start a run, show it, turn signals into halts, and tell how it ended; return the exit code.
+async def watched(watch: Watch, store: Store, start: Start) -> int:
+    """Start a run, show it, and tell how it ended; return the exit code.
 
     Cancellation: the run is halted as an interrupt.
+
+    Raises:
+        StoreError: the end could not be stored; whoever reads JSON was told what is known.
     """
-    progress = Progress(quiet=shown.quiet or shown.json, stream=shown.stream_json)
-    signals = Signals()
-    async with _signals_halt(progress, signals), progress.shown():
-        result: RunResult = await start(progress, AskOnTerminal(progress), lambda tree: _attach(progress, tree))
-    tell(store, result, shown)
-    return exit_code(result.outcome, signal=signals.first)
+    progress = watch.progress
+    # A store that was being opened when a signal came was opened all the same; the tree is not.
+    await trio.lowlevel.checkpoint()
+    try:
+        async with progress.shown():
+            result: RunResult = await start(progress, AskOnTerminal(progress), lambda tree: _attach(progress, tree))
+    except Exception as error:
+        lost = next((each for each in leaves(error) if isinstance(each, StoreError)), None)
+        if lost is not None and progress.tree is not None:
+            await _tell_lost(progress.tree, store, lost, watch.shown)
+        raise
+    tell(store, result, watch.shown)
+    outcome = result.outcome
+    if outcome.kind is OutcomeKind.interrupted and watch.first is not None:
+        return 128 + watch.first
+    return exit_code(outcome)
 
 
 def _attach(progress: Progress, tree: Tree) -> None:
     progress.tree = tree
 
 
-@asynccontextmanager
-async def _signals_halt(progress: Progress, signals: Signals) -> AsyncIterator[None]:
-    """Turn the first SIGINT or SIGTERM into an orderly halt, and the second into an end at once."""
+# ── signals ─────────────────────────────────────────────────────────────────
+
+
+def run_stoppable(
+    shown: Shown, work: Callable[[Watch], Awaitable[int]], at_hard_stop: Callable[[], None] = lambda: None
+) -> int:
+    """Run ``work`` in trio and return its exit code. Signals stop it in order, whenever they come.
+
+    The first SIGINT, SIGTERM or SIGHUP halts the tree, or takes back what was
+    prepared when there is none yet; the second ends the process within about a
+    second, after ``at_hard_stop``. None of them raises anything anywhere.
+    """
+    watch = Watch(Progress(quiet=shown.quiet or shown.json, stream=shown.stream_json), shown, at_hard_stop=at_hard_stop)
+    # A run under nohup outlives its terminal.
+    numbers = [each for each in STOPPING if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+    def note(number: int, _frame: object) -> None:
+        if watch.first is None:
+            watch.first = number
+
+    # Trio hears signals only while its loop turns; before and after it they are noted.
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        return trio.run(_stoppable, watch, numbers, work)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _stoppable(watch: Watch, numbers: list[signal.Signals], work: Callable[[Watch], Awaitable[int]]) -> int:
+    code: int | None = None
+    failed: Exception | None = None
     async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as arrived:
-            nursery.start_soon(_listen, arrived, progress, signals)
-            yield
+        with trio.open_signal_receiver(*numbers) as arrived:
+            if watch.first is not None:
+                return 128 + watch.first
+            nursery.start_soon(_listen, arrived, watch, nursery.cancel_scope)
+            try:
+                code = await work(watch)
+            except Exception as error:
+                # Raised in here it would come out in a group.
+                failed = error
         nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+    if code is None:
+        assert watch.first is not None, "only a signal cancels the work"
+        return 128 + watch.first
+    return code
 
 
-async def _listen(arrived: AsyncIterator[int], progress: Progress, signals: Signals) -> None:
+async def _listen(arrived: AsyncIterator[int], watch: Watch, everything: trio.CancelScope) -> None:
+    progress = watch.progress
     async for number in arrived:
         name = signal.Signals(number).name
-        if signals.first is None:
-            signals.first = number
-            progress.say(f"{name}: stopping in order; once more stops at once")
+        if watch.first is None:
+            watch.first = number
             if progress.tree is None:
-                os._exit(128 + number)
-            progress.tree.halt_nowait(HaltKind.interrupt, by="operator", reason=name)
+                progress.say(f"{name}: stopping before the start")
+                everything.cancel()
+            else:
+                progress.say(f"{name}: stopping in order; once more stops at once")
+                progress.tree.halt_nowait(HaltKind.interrupt, by="operator", reason=name)
         else:
             progress.say(f"{name} again: stopping at once")
-            await _stop_hard(progress, 128 + signals.first)
+            await _stop_hard(watch, 128 + watch.first)
 
 
-async def _stop_hard(progress: Progress, code: int) -> None:
+async def _stop_hard(watch: Watch, code: int) -> None:
     """Cut everything now; whoever has not left within a second is left behind by the end of the process."""
-    tree = progress.tree
+    tree = watch.progress.tree
     if tree is not None and tree.root is not None:
         tree.root.order_kill()
         with trio.move_on_after(HARD_STOP_SECONDS):
             # Tools kill their process groups on the way out.
             await tree.root.wait_ended()
-    progress.pause()
+    watch.progress.pause()
+    watch.at_hard_stop()
     os._exit(code)
+
+
+# ── the end ─────────────────────────────────────────────────────────────────
 
 
 def tell(store: Store, result: RunResult, shown: Shown) -> None:
     """Print the end: one JSON object, or the tree and one table."""
     report = run_report(store, result.run_id, leaks_as_json(result.leaks))
-    if shown.json:
-        print(json.dumps(report))
-    elif shown.stream_json:
-        print(json.dumps({"kind": "result", **report}))
+    # Nobody goes on from a store that is thrown away.
+    resumable = report["resumable"] = report["resumable"] and shown.kept
+    if shown.json or shown.stream_json:
+        _print_report(report, shown)
     else:
         out = console()
         out.print(tree_picture(store, result.run_id))
         out.print()
         out.print(summary_table(store, result.run_id))
-        if not shown.kept:
-            out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")
         if result.said:
             out.print()
-            out.print(result.said, markup=False)
+            out.print("the last that root said:", style="dim")
+            out.print("\n".join(quoted(result.said, out.width)), markup=False, soft_wrap=True)
+        if not shown.kept:
+            out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")
+        elif resumable:
+            look = f"actors show {result.run_id} --store {shlex.quote(report['store'])}"
+            out.print(f"It was stopped. What it did is kept; look at it with: {look}", markup=False, soft_wrap=True)
+    # A signal that ends everything at once must find this told.
+    sys.stdout.flush()
     if not result.leaks.empty:
         console(stderr=True).print(f"still held after the end: {result.leaks}", style="red", markup=False)
+
+
+def _print_report(report: dict[str, Any], shown: Shown) -> None:
+    print(json.dumps(report if shown.json else {"kind": "result", **report}))
+
+
+async def _tell_lost(tree: Tree, store: Store, error: StoreError, shown: Shown) -> None:
+    """Print, for whoever reads JSON, the end of a run that the store could not take. It is known only in here.
+
+    Cancellation: nothing was printed.
+    """
+    root = tree.root
+    if root is None or root.exit is None or not (shown.json or shown.stream_json):
+        return
+    memory = Store.memory()
+    if root.started_at is not None:
+        memory.append_nowait(root.start_row())
+    await Recorder(memory, None, tree.run_id, durable=False).finished(root, root.exit)
+    report = run_report(memory, tree.run_id, leaks_as_json(tree.leaks()))
+    report["usage"]["turns"] = root.total_usage()[1]
+    outcome = ending(root, OutcomeKind.failed, failure_code=FailureCode.host_effect_failed, message=str(error))
+    report |= {"status": "failed", "outcome": outcome.to_json(), "terminal": None, "resumable": False}
+    _print_report(report | {"store": store.file}, shown)
 
 
 def leaks_as_json(leaks: Leaks) -> dict[str, list[Any]]:

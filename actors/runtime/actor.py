@@ -134,8 +134,9 @@ class Actor(Child, Generic[M]):
         *,
         bound: int = DEFAULT_BOUND,
         overflow: Overflow = Overflow.wait,
+        may_parent: bool = False,
     ) -> None:
-        super().__init__(path, parent, host, may_parent=False)
+        super().__init__(path, parent, host, may_parent=may_parent)
         self.mailbox: Mailbox[Any] = Mailbox(bound, overflow, self._dropped)
         self._receive = receive
         self._async = inspect.iscoroutinefunction(receive)

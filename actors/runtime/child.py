@@ -21,17 +21,59 @@ start and first step is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import attrs
 import trio
 
-from actors.errors import Stopping
+from actors.errors import ActorsError, Stopping
 from actors.runtime.exits import Exit, Reason, root_cause, swallowed_by, without_cancelled
 
 if TYPE_CHECKING:
     from actors.runtime.deadlines import Deadlines
+
+
+# The child whose work the running task belongs to. Tasks that the work starts inherit it.
+CURRENT: ContextVar[Child | None] = ContextVar("actors.current", default=None)
+
+
+class Starter:
+    """Where a start waits: parked until the child is ready or has ended. Made by whoever starts it."""
+
+    __slots__ = ("_task", "extra", "over", "ready")
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self.over = False
+        self.ready = False
+        self.extra: Any = None
+
+    def resolve(self, *, ready: bool, extra: Any = None) -> None:
+        """Note what came of the start; the first note counts."""
+        if self.over:
+            return
+        self.over, self.ready, self.extra = True, ready, extra
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> None:
+        """Wait until the start is over.
+
+        Checkpoint: only if it is not.
+        Cancellation: the child goes on.
+        """
+        if self.over:
+            return
+        self._task = trio.lowlevel.current_task()
+
+        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
 
 class Owner(Protocol):
@@ -47,8 +89,21 @@ class Owner(Protocol):
         """Hear that the accounts of a child could not be closed."""
         ...
 
+    async def stop_children(self, graces: Sequence[tuple[Child, float | None]], why: object) -> None:
+        """Stop children, each within its grace. Cancellation: whoever was asked goes on ending."""
+        ...
+
     def stray(self, child: Child) -> None:
         """Hear that a task left after its end had been recorded as ``killed``."""
+        ...
+
+
+@runtime_checkable
+class Startable(Protocol):
+    """What a ``start`` may give besides a coroutine: something that makes its own kind of child."""
+
+    def as_child(self, path: str, parent: Child, host: Any, spec: Any) -> Child:
+        """Make the child that runs this."""
         ...
 
 
@@ -59,7 +114,7 @@ class Child:
     costs half as much. ``exit`` is None while it lives.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "value")  # noqa: E501
+    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "value")  # noqa: E501
 
     def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
         self.path = path
@@ -76,6 +131,9 @@ class Child:
         self._ended: list[trio.lowlevel.Task] | None = None
         self._stop_at: float | None = None
         self._stop_why: object = None
+        self._killed = False
+        # Who waits for this one to be ready; most children are ready when they run.
+        self.starter: Starter | None = None
 
     # ── what a subclass gives ───────────────────────────────────────────────
 
@@ -152,6 +210,7 @@ class Child:
     async def _guarded(self) -> tuple[Reason, BaseException | None, BaseException | None]:
         raised: BaseException | None = None
         lost: BaseException | None = None
+        CURRENT.set(self)
         with self.scope:
             try:
                 self.value = await self.work()
@@ -166,7 +225,7 @@ class Child:
                     raised = RuntimeError("a Cancelled that belongs to no scope of this task was raised")
                     raised.__cause__ = error
         if raised is None or (self._stop_at is not None and self.is_echo(raised)):
-            return Reason.shutdown, None, lost
+            return Reason.killed if self._killed else Reason.shutdown, None, lost
         if not isinstance(raised, Exception):
             self.host.panic(self, raised)
         return Reason.error, raised, None
@@ -206,6 +265,8 @@ class Child:
             return
         self.exit = exit
         self.ended(exit)
+        if self.starter is not None:
+            self.starter.resolve(ready=False)
         if self._ended is not None:
             waiting, self._ended = self._ended, None
             for task in waiting:
@@ -280,11 +341,27 @@ class Child:
                 node.cut()
         return asked
 
+    def request_stop(self, why: object) -> None:
+        """Ask this one to stop, as its supervisor does before the grace: a plain task is cancelled, leaf first."""
+        self.order_stop(why)
+
     def order_kill(self) -> None:
         """Cancel the work of all that is left below and here, leaf first, without waiting for anybody."""
         for node in self.subtree():
             if node.exit is None:
-                node.cut()
+                node.kill()
+
+    def kill(self) -> None:
+        """Cancel the work of this one alone, and whatever the runtime shields of it."""
+        self._killed = True
+        if self._stop_at is None:
+            self._stop_at = trio.current_time()
+        self.cut()
+
+    def mark_ready(self, extra: Any = None) -> None:
+        """Tell whoever started this one that it can work now. Sync; a second call changes nothing."""
+        if self.starter is not None:
+            self.starter.resolve(ready=True, extra=extra)
 
     def abandon(self) -> list[Child]:
         """Record as killed everything that still lives here: it did not end. Leaf first; return who."""
@@ -299,3 +376,16 @@ class Child:
         why = self._stop_why
         self.scope.cancel(reason=None if why is None else str(why))
 
+
+
+def refuse_own_stop(child: Child) -> None:
+    """Raise if the running task belongs to ``child`` or to one below it: it would wait for its own end.
+
+    Raises:
+        ActorsError: nothing was stopped.
+    """
+    asking = above = CURRENT.get()
+    while asking is not None and above is not None:
+        if above is child:
+            raise ActorsError(f"{asking.path} cannot wait for the stop of {child.path}, which is its own stop")
+        above = above.parent

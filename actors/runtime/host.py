@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any
@@ -149,17 +149,54 @@ class Host:
             if top.exit is None:
                 late = {node for node in top.subtree() if node.exit is None}
                 top.order_kill()
-                await self._kill_wait(top)
+                await self._kill_wait([top])
         gone = set(top.abandon()) if top.exit is None else set()
         self.abandoned.update(dict.fromkeys(gone))
         return StopReceipt(asked_at, trio.current_time(), tuple(_line(node, asked_at, late, gone) for node in asked))
 
-    async def _kill_wait(self, top: Child) -> None:
+    async def stop_children(self, graces: Sequence[tuple[Child, float | None]], why: object) -> None:
+        """Ask all to stop in this very step, give each its grace in seconds, then kill what is left.
+
+        A grace of None asks nobody: the child is killed at once. Returns when all have
+        ended; whoever is still there after the kill wait is recorded as killed, not left.
+
+        Cancellation: whoever was asked goes on ending; nobody is killed.
+        """
+        asked_at = trio.current_time()
+        for child, grace in graces:
+            if child.exit is not None:
+                continue
+            if grace is None:
+                child.order_kill()
+            else:
+                child.request_stop(why)
+        late = [child for child, grace in graces if grace is None]
+        waited: dict[float, list[Child]] = {}
+        for child, grace in graces:
+            if grace is not None:
+                waited.setdefault(grace, []).append(child)
+        for grace in sorted(waited):
+            with trio.CancelScope(deadline=asked_at + grace):
+                for child in waited[grace]:
+                    await child.wait_ended()
+            for child in waited[grace]:
+                if child.exit is None:
+                    child.order_kill()
+                    late.append(child)
+        late = [child for child in late if child.exit is None]
+        if late:
+            await self._kill_wait(late)
+            for child in late:
+                if child.exit is None:
+                    self.abandoned.update(dict.fromkeys(child.abandon()))
+
+    async def _kill_wait(self, tops: Sequence[Child]) -> None:
         with trio.move_on_after(KILL_WAIT) as scope:
             turns = _Turns(scope)
             trio.lowlevel.add_instrument(turns)
             try:
-                await top.wait_ended()
+                for top in tops:
+                    await top.wait_ended()
             finally:
                 trio.lowlevel.remove_instrument(turns)
 

@@ -250,6 +250,10 @@ class Mailbox(Generic[M]):
                 trio.lowlevel.reschedule(task, outcome.Error(closed))
         return left
 
+    def wake(self) -> None:
+        """Let the reader look again, though nothing was left for it."""
+        self._wake()
+
     def _wake(self) -> None:
         if self._reader is not None:
             reader, self._reader = self._reader, None

@@ -1,5 +1,6 @@
 """A task file is read strictly and relative to itself, and every problem is told on a line of its own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from actors.agents.contract import ACTED_ON, AGENT_ACTED_ON, TaskContract
 from actors.agents.policy import Act, Effect
 from actors.agents.roster import AgentDef
-from actors.agents.verification import Verification
+from actors.agents.verification import SUPPORTED, CriterionKind, Verification
+from actors.assembly.building import provider_of
 from actors.assembly.task_file import (
     MOST_LINE,
     SUPPORTED_PROVIDERS,
@@ -21,6 +23,7 @@ from actors.assembly.task_file import (
     validate_task,
 )
 from actors.containment.limits import Containment
+from actors.errors import ConfigError
 
 WHOLE = """
 [contract]
@@ -64,6 +67,15 @@ model = "cheap"
 role = "You only read."
 deny_write = true
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def key() -> Iterator[None]:
+    """Give the vendor's provider a key, and no address but its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "a-key-of-no-account")
+        patch.delenv("OPENAI_BASE_URL", raising=False)
+        yield
 
 
 @pytest.fixture
@@ -234,6 +246,43 @@ def test_the_model_of_a_gateway_may_begin_with_the_name_of_a_provider(least: Pat
     assert read_task(least, [*gateway, "provider.model=compatible:openai/gpt-5.6"]).provider.model == "openai/gpt-5.6"
 
 
+def test_a_kind_that_is_none_is_answered_with_the_kinds_that_work_and_no_others(least: Path) -> None:
+    [(path, text)] = validate_task(least, ["provider.kind=opnai"])
+    assert (path, text) == ("provider.kind", "must be one of compatible, openai, scripted, not 'opnai'")
+    assert set(text.removeprefix("must be one of ").partition(", not")[0].split(", ")) == SUPPORTED_PROVIDERS
+
+
+def test_a_missing_key_is_told_by_validate_as_a_run_tells_it(least: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    problem = ("provider.api_key", "no key is given: set OPENAI_API_KEY")
+    assert validate_task(least) == [problem]
+    # With everything else that is wrong, and not after it.
+    assert paths_of(least, "contract.max_steps=-1") == ["contract.max_steps", "provider.api_key"]
+    with pytest.raises(ConfigError) as refused:
+        provider_of(read_task(least).provider)
+    assert refused.value.problems == (problem,)
+    # Another endpoint may want none.
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1")
+    assert validate_task(least) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["provider.base_url=nowhere"],
+        ["provider.kind=compatible", "provider.base_url=http://user:word@h/v1"],
+        ["provider.kind=scripted", "provider.script=broken.json"],
+    ],
+)
+def test_what_no_provider_can_be_made_of_is_told_by_validate_as_a_run_tells_it(
+    least: Path, overrides: list[str]
+) -> None:
+    (least.parent / "broken.json").write_text('[{"call": []}, {"calls": [["write_file"]]}]')
+    with pytest.raises(ConfigError) as refused:
+        provider_of(read_task(least, overrides).provider)
+    assert validate_task(least, overrides) == list(refused.value.problems) != []
+
+
 # ── prices ──────────────────────────────────────────────────────────────────
 
 LIMITS = [f"containment.{key}=9" for key in ("max_total_agents", "max_concurrent", "max_depth", "max_total_tokens")]
@@ -264,6 +313,13 @@ def test_a_cost_ceiling_needs_the_price_of_every_model(least: Path, overrides: l
 def test_the_model_without_a_price_is_named_with_the_table_to_add(least: Path) -> None:
     [(_path, text)] = validate_task(least, [*CAPPED, *PRICED, "provider.model=gpt-5.6"])
     assert "add [prices.\"gpt-5.6\"]" in text
+
+
+def test_models_are_named_also_where_no_price_is_written_at_all(least: Path) -> None:
+    [(path, text)] = validate_task(least, [*CAPPED, "agents.a.model=dear", "agents.b.model=m"])
+    assert path == "prices"
+    assert text.startswith('no price is known for "m", "dear", and containment.max_total_cost is set')
+    assert text.endswith('add [prices."m"], [prices."dear"]')
 
 
 # ── problems ────────────────────────────────────────────────────────────────
@@ -358,8 +414,41 @@ def test_what_nothing_acts_on_in_a_named_agent_is_refused_in_its_own_table(least
 
 
 def test_a_criterion_that_nothing_evaluates_yet_is_refused(least: Path) -> None:
+    [(_path, text)] = validate_task(least, ['contract.verify={ kind = "review", rubric = "r" }'])
+    assert "not supported by this version" in text
     for verify in ('{ kind = "review", rubric = "r" }', '{ kind = "each_compiles", files = ["a"] }'):
         assert paths_of(least, f"contract.verify={verify}") == ["contract.verify.kind"]
+
+
+def test_a_criterion_that_is_none_is_answered_with_those_that_work_and_no_others(least: Path) -> None:
+    for verify, said in (('{ kind = "revue" }', "'revue' is none"), ("{ kind = [1] }", "[1] is none"), ("{}", "is req")):
+        [(path, text)] = validate_task(least, [f"contract.verify={verify}"])
+        assert path == "contract.verify.kind" and text.startswith(said)
+        offered = set(text.partition("write one of ")[2].split(", "))
+        assert offered == SUPPORTED < set(CriterionKind)
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("gaol={}", None),
+        ("contract.gaol=g", "goal"),
+        ("containment.max_dept=2", "max_depth"),
+        ("containment.max_total_costs=2", "max_total_cost"),
+        ("containment.zzz=2", None),
+        ("prices.m.inputs=2", "input"),
+        ("prices.m.tier=2", "tiers"),
+        ("provider.modle=m", "model"),
+        ("run.aprove=all", "approve"),
+        ("contract.verify={ kind = 'command', argw = ['true'] }", "argv"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_one_that_may_have_been_meant(
+    least: Path, override: str, meant: str | None
+) -> None:
+    found = dict(validate_task(least, [override]))
+    [text] = [text for text in found.values() if text.startswith("unknown key")]
+    assert text == ("unknown key; remove it" if meant is None else f"unknown key; did you mean {meant}?")
 
 
 def test_a_problem_is_one_line_whatever_the_file_holds(least: Path) -> None:

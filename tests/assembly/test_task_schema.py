@@ -52,6 +52,15 @@ role = "r"
 FREE = {"prices": "m", "agents": "a"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def key() -> Iterator[None]:
+    """Give the vendor's provider a key, and no address but its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "a-key-of-no-account")
+        patch.delenv("OPENAI_BASE_URL", raising=False)
+        yield
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     made = tmp_path / "task.toml"

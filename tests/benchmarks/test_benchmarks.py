@@ -44,9 +44,21 @@ def test_ceilings_are_reached_and_not_only_approached(capsys: pytest.CaptureFixt
         assert reached == ceiling.partition(";")[0], method
 
 
-def test_the_list_names_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_them_all_and_says_of_each_what_it_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    assert capsys.readouterr().out.split() == list(BENCHMARKS)
+    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in listed] == list(BENCHMARKS)
+    assert all(len(told) > 20 for _, told in listed)
+    assert dict(listed)["spawn"] == "Spawn, run and end of contained leaves, beside raw trio's task with a nursery of its own."
+
+
+def test_the_columns_have_headings_also_when_names_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "ledger", "memory"]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["name", "value", "unit", "baseline", "ratio", "gate", "kept", "n"]
+    # Each row begins its figures where the heading says so.
+    assert rows and all(row[:32].strip() == row.split()[0] for row in rows)
+    assert all(row.index("n=") == heading.index(" n") + 1 for row in rows)
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,139 @@
+"""Events in words: one short line for each, for a log that people follow and for a trace.
+
+An event is plain data whose keys may be missing: an older version, or another
+kind of agent, wrote it. What nobody has words for keeps a general form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from actors.cli.quoting import printable
+from actors.containment.amounts import UNLIMITED
+
+GOAL_CHARS: Final = 60
+TEXT_CHARS: Final = 120
+# Failed calls of one step that are told in its line.
+FEW: Final = 3
+
+Told = Mapping[str, Any]
+
+
+def shortened(text: str, limit: int = GOAL_CHARS) -> str:
+    """Fit a text into one line, without characters that would move the cursor of whoever reads it."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def phrase(told: Told) -> str:
+    """Say any event in one line."""
+    words = _WORDS.get(str(told.get("kind")), _general)
+    return f"{told.get('path', '?')}: {words(told)}"
+
+
+def progress_line(told: Told) -> str | None:
+    """Say an event to people who follow a run; None for what would only be noise to them."""
+    kind = told.get("kind")
+    worth = kind in _FOLLOWED or (kind == "gate" and told.get("verdict") == "errored")
+    return phrase(told) if worth else None
+
+
+def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
+    """Say who denied an act, and which rule of which layer had it denied or asked about."""
+    rest = f"rule {rule!r} of layer {layer!r}" if rule else "the policy's default"
+    return f"asked about by {rest}, not approved" if source == "approver" else f"denied by {rest}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+# ── the words of each kind ──────────────────────────────────────────────────────
+
+
+def _step(told: Told, words: str) -> str:
+    return f"step {told['step']}: {words}" if told.get("step") else words
+
+
+def _finished(told: Told) -> str:
+    cause = f": {shortened(str(told['cause']), TEXT_CHARS)}" if told.get("cause") else ""
+    return f"ended: {told.get('outcome')} after {counted(int(told.get('steps', 0)), 'step')}{cause}"
+
+
+def _whole_step(told: Told) -> str:
+    failed = [
+        f"{shortened(str(call.get('tool')))} failed: {shortened(str(call.get('text')), TEXT_CHARS)}"
+        for call in told.get("failed", ())
+    ]
+    more = [f"{len(failed) - FEW} more failed"] if len(failed) > FEW else []
+    calls = shortened(", ".join(told.get("calls", ())), TEXT_CHARS) or "no call"
+    return "; ".join((_step(told, calls), *failed[:FEW], *more))
+
+
+def _refused(told: Told) -> str:
+    if "act" not in told:
+        return _step(told, f"refused: {shortened(str(told.get('text', '')), TEXT_CHARS)}")
+    target = shortened(str(told.get("target", "")), TEXT_CHARS)
+    why = reason_of(told.get("rule"), told.get("layer"), told.get("source"))
+    return f"refused {told['act']} {target} ({why})"
+
+
+def _gate(told: Told) -> str:
+    verdicts = {"passed": "the criterion passed", "failed": "the criterion did not pass"}
+    words = verdicts.get(str(told.get("verdict")), "the criterion could not be checked")
+    detail = str(told.get("detail") or "").strip()
+    return _step(told, words + (f": {shortened(detail, TEXT_CHARS)}" if detail else ""))
+
+
+def _draw(told: Told) -> str:
+    tokens, remaining = int(told.get("tokens", 0)), int(told.get("remaining", UNLIMITED))
+    # Half of no ceiling at all is never used up: nothing is told of what is left then.
+    left = "" if remaining >= UNLIMITED // 2 else f", {remaining:,} left"
+    if told.get("granted") is False:
+        return f"asked for {counted(tokens, 'token')} and was halted{left}"
+    overrun = f" and {int(told['overrun']):,} over what was held" if told.get("overrun") else ""
+    estimated = " (estimated)" if told.get("estimated") else ""
+    return _step(told, f"used {counted(tokens, 'token')}{overrun}{estimated}{left}")
+
+
+def _fleet(told: Told) -> str:
+    states = ", ".join(f"{told[state]} {state}" for state in ("working", "waiting", "queued", "done") if state in told)
+    tree = f"; in the whole tree {told.get('tree_working')} working, {told.get('tree_queued')} queued"
+    return f"agents at depth {told.get('tier')}: {states}{tree}"
+
+
+def _general(told: Told) -> str:
+    known = ("kind", "run_id", "path", "depth")
+    facts = ", ".join(f"{key} {value}" for key, value in told.items() if key not in known)
+    return f"{told.get('kind')}" + (f" ({shortened(facts, TEXT_CHARS)})" if facts else "")
+
+
+_WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
+    "started": lambda told: f"started: {shortened(str(told.get('goal', '')))}",
+    "spawned": lambda told: f"spawned {told.get('child', '')}: {shortened(str(told.get('goal', '')))}",
+    "spawn_refused": lambda told: f"spawn refused: {shortened(str(told.get('text', '')), TEXT_CHARS)}",
+    "refused": _refused,
+    "approval_requested": lambda told: _step(
+        told, f"asks to {told.get('act')} {shortened(str(told.get('target', '')), TEXT_CHARS)}"
+    ),
+    "approval_decided": lambda told: _step(
+        told, f"the answer to {told.get('act')} is {'yes' if told.get('approved') else 'no'}"
+    ),
+    "retry": lambda told: f"tries again in {float(told.get('seconds', 0)):.1f} s ({told.get('why', '')})",
+    "spend_draw": _draw,
+    "tool_call": lambda told: _step(told, f"calls {shortened(str(told.get('tool', '')))}"),
+    "step": _whole_step,
+    "gate": _gate,
+    "stalled": lambda told: _step(told, "no progress"),
+    "fleet": _fleet,
+    "halted": lambda told: (
+        f"halted: {told.get('halt')} by {told.get('by')}"
+        + (f": {shortened(str(told['reason']), TEXT_CHARS)}" if told.get("reason") else "")
+    ),
+    "finished": _finished,
+}
+_FOLLOWED: Final = frozenset(
+    {"spawned", "spawn_refused", "refused", "retry", "step", "stalled", "halted", "finished"}
+)
