@@ -1,10 +1,17 @@
-"""What the end of a child asks for. Pure: facts in, a verdict out.
+"""What the end of a child asks for, how often it may be had, and after which wait.
+
+Pure: facts, ``now`` and chance in, a verdict out. Which siblings a restart
+takes along is decided in the supervisor's plan.
 
 Agents are temporary: a turn is not idempotent, and running it again costs
-money. Strategies and restart intensity have their place here.
+money.
 """
 
+import math
 from enum import StrEnum
+from typing import Protocol
+
+import attrs
 
 from actors.runtime.exits import Reason
 
@@ -39,3 +46,60 @@ VERDICTS: dict[Restart, dict[bool, Verdict]] = {
 def verdict(restart: Restart, reason: Reason) -> Verdict:
     """Decide what the end of one child asks for; only the class of the reason counts."""
     return VERDICTS[restart][reason not in ABNORMAL]
+
+
+class Waits(Protocol):
+    """How waits grow, in seconds; `specs.Backoff` is one. Written here, because specs are built on restart types."""
+
+    @property
+    def minimum(self) -> float: ...
+    @property
+    def maximum(self) -> float: ...
+    @property
+    def jitter(self) -> float: ...
+    @property
+    def reset_after(self) -> float: ...
+
+
+@attrs.frozen
+class Window:
+    """The restarts that were decided of late, newest first; times are seconds on trio's clock."""
+
+    entries: tuple[float, ...] = ()
+
+    def spend(self, now: float, intensity: int, period: float) -> tuple["Window", bool]:
+        """Count one decision to restart, and say whether it may be carried out.
+
+        The edge is inside: what happened exactly ``period`` ago still counts. A
+        refused decision is counted as well. Spend for each decision, also for
+        each repeated attempt, not for each child that it starts.
+        """
+        recent = (now, *(entry for entry in self.entries if now - entry <= period))
+        # One more than allowed is enough to say no; more could be there only after the intensity was lowered.
+        return Window(recent[: intensity + 1]), len(recent) <= intensity
+
+
+def delay_before(k: int, backoff: Waits | None, chance: float) -> float:
+    """Give the seconds to wait before the ``k``-th restart in a row of one child.
+
+    ``chance`` is the random share of the jitter, from 0 to 1. The jitter comes on
+    top, so the wait may be longer than the maximum.
+    """
+    assert k >= 1, "restarts in a row are counted from 1"
+    if backoff is None:
+        return 0.0
+    try:
+        grown = math.ldexp(backoff.minimum, k - 1)
+    except OverflowError:
+        grown = math.inf
+    return min(backoff.maximum, grown) * (1.0 + chance * backoff.jitter)
+
+
+def next_in_row(k: int, ran_for: float, backoff: Waits | None) -> int:
+    """Number the next restart of a child whose last was the ``k``-th in a row; 0 means that it never was restarted.
+
+    Without a backoff there is no row: should one be set later, it begins with its minimum.
+    """
+    if backoff is None or ran_for >= backoff.reset_after:
+        return 1
+    return k + 1

@@ -1,0 +1,119 @@
+"""Names that lead to the incarnation that lives now.
+
+A name belongs to one live actor. An actor gives it back before anyone is told
+of its end, and a restart takes it again before the new incarnation is ready.
+In between, the supervisor may mark the name, so that a caller can tell "comes
+back" from "never was". The mark says nothing about who may take the name.
+
+Nothing is kept of ended actors: an entry lives from `register` to `unregister`,
+a mark until the name is taken again or forgotten, a waiting look-up until it
+returns or is cancelled.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from actors.errors import Refused
+
+R = TypeVar("R")
+
+
+class AlreadyRegistered(Refused):
+    """The name belongs to another live actor, ``ref``. Nothing was registered."""
+
+    def __init__(self, name: str, ref: Any) -> None:
+        self.name = name
+        self.ref = ref
+        super().__init__(f"the name {name!r} is taken by {getattr(ref, 'path', ref)}")
+
+
+class NameRestarting(Refused):
+    """The actor of this name has ended and is being started again. Ask again later, or `Registry.wait_for` it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name!r} is restarting")
+
+
+class Registry(Generic[R]):
+    """The names of one tree. ``R`` is the kind of ref they lead to; refs are told apart by identity."""
+
+    def __init__(self) -> None:
+        # In the order of registering.
+        self._refs: dict[str, R] = {}
+        self._restarting: set[str] = set()
+        # Tasks parked until the name is taken.
+        self._waiting: dict[str, dict[trio.lowlevel.Task, None]] = {}
+
+    def register(self, name: str, ref: R) -> None:
+        """Give ``name`` to ``ref``, clear its mark, and wake whoever waits for it.
+
+        Raises:
+            AlreadyRegistered: the name is taken, also if by ``ref`` itself. Nothing changed.
+        """
+        if name in self._refs:
+            raise AlreadyRegistered(name, self._refs[name])
+        self._refs[name] = ref
+        self._restarting.discard(name)
+        for task in self._waiting.pop(name, ()):
+            trio.lowlevel.reschedule(task)
+
+    def unregister(self, name: str, ref: R) -> None:
+        """Free ``name`` if it still leads to ``ref``; else nothing happens. A mark stays."""
+        if self._refs.get(name) is ref:
+            del self._refs[name]
+
+    def whereis(self, name: str) -> R | None:
+        """Find who has ``name`` now; None when nobody has it and nobody is to come back.
+
+        Raises:
+            NameRestarting: nobody has it now, and it is marked.
+        """
+        ref = self._refs.get(name)
+        if ref is None and name in self._restarting:
+            raise NameRestarting(name)
+        return ref
+
+    def restarting(self, name: str) -> None:
+        """Mark ``name``: it will be taken again. Whoever marks it must `register` or `forget` it.
+
+        A mark may come before or after the former incarnation's `unregister`; while
+        somebody has the name, look-ups give that one.
+        """
+        self._restarting.add(name)
+
+    def forget(self, name: str) -> None:
+        """Clear the mark: the name will not come back. Who has the name keeps it."""
+        self._restarting.discard(name)
+
+    def names(self) -> tuple[str, ...]:
+        """List the names that are taken, in the order of registering."""
+        return tuple(self._refs)
+
+    async def wait_for(self, name: str) -> R:
+        """Wait until somebody has ``name``, and give who has it then.
+
+        Waits for ever if nobody ever takes it, whether or not it is marked.
+
+        Checkpoint: always.
+        Cancellation: nothing is left behind.
+        """
+        await trio.lowlevel.checkpoint()
+        # Whoever took the name may have lost it again before this task ran: then wait for the next.
+        while name not in self._refs:
+            await self._park(name)
+        return self._refs[name]
+
+    async def _park(self, name: str) -> None:
+        waiting = self._waiting.setdefault(name, {})
+        task = trio.lowlevel.current_task()
+        waiting[task] = None
+
+        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            del waiting[task]
+            if not waiting:
+                del self._waiting[name]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
