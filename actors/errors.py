@@ -408,7 +408,7 @@ class StoreError(ActorsError):
     def __init__(self, kind: StoreErrorKind, file: str, message: str) -> None:
         self.kind = kind
         self.file = file
-        super().__init__(f"{file}: {message} ({kind})")
+        super().__init__(f"{file}: {message}")
 
 
 class ToolFailed(ActorsError):

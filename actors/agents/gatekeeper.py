@@ -82,10 +82,12 @@ class CallContext:
         return approval
 
     async def _refuse(self, act: Act, target: str, decision: Decision, reason: str, source: str) -> NoReturn:
-        await self._note("refusal", act, target, decision, "denied", source)
+        await self._note("refusal", act, target, decision, "denied", source, reason)
         raise ActRefused(Refusal(act, clean(target), decision.rule, decision.layer, reason))
 
-    async def _note(self, kind: str, act: Act, target: str, decision: Decision, verdict: str, source: str) -> None:
+    async def _note(
+        self, kind: str, act: Act, target: str, decision: Decision, verdict: str, source: str, reason: str = ""
+    ) -> None:
         agent, recorder = self._loop.agent, self._loop.recorder
         target = bounded(clean(target), 2_000)
         row = PolicyEvent(
@@ -100,6 +102,7 @@ class CallContext:
                 "rule": decision.rule,
                 "layer": decision.layer,
                 "source": source,
+                "reason": bounded(clean(reason), 500),
             }
             rows.append(recorder.event(agent.path, agent.depth, "refused", facts))
         await recorder.store.append(*rows)

@@ -494,7 +494,10 @@ class Loop:
             Observed(run_id, step, ordinal, seen.kind, seen.target, seen.text)
             for ordinal, seen in enumerate(observations, 1)
         ]
-        facts = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
+        facts: dict[str, Any] = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
+        failed = [seen for seen in observations if seen.kind is ObservationKind.error]
+        if failed:
+            facts["failed"] = [{"tool": seen.target, "text": bounded(seen.text, 300)} for seen in failed[:10]]
         rows.append(self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
         await self._stand(*rows)
         self.agent.steps = step
@@ -585,7 +588,7 @@ class Loop:
         detail = clean(got.detail)
         await self.recorder.store.append(
             GateTried(self._run_id, step, got.phase, got.verdict, detail),
-            self.recorder.event(self.agent.path, self.agent.depth, "gate", {"step": step, "verdict": got.verdict}),
+            self.recorder.event(self.agent.path, self.agent.depth, "gate", {"step": step, "verdict": got.verdict, "detail": detail}),
         )
         return got.verdict == "passed"
 

@@ -76,7 +76,7 @@ def reading(store: str) -> Iterator[Reader]:
             yield reader
     except StoreError as error:
         # The kind is a word for programs; people are told in the text itself.
-        text = str(error).removeprefix(f"{error.file}: ").removesuffix(f" ({error.kind})")
+        text = str(error).removeprefix(f"{error.file}: ")
         raise ConfigError((store, text)) from error
 
 

@@ -115,5 +115,5 @@ async def test_a_stop_waits_for_a_commit_for_five_seconds_at_most(
 async def test_a_store_that_fails_is_told_as_it_is(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     store = Slow(StoreError(StoreErrorKind.full, "a.db", "is full"))
     result = await run(tmp_path, store)
-    assert result.outcome.kind is OutcomeKind.failed and "a.db: is full (full)" in result.outcome.message
+    assert result.outcome.kind is OutcomeKind.failed and "a.db: is full" in result.outcome.message
     assert result.leaks.empty

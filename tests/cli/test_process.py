@@ -137,7 +137,7 @@ program.main()
     [
         ("KeyboardInterrupt()", 130, "stopped"),
         ("ConfigError(('contract.goal', 'is empty'))", 2, "error: contract.goal: is empty"),
-        ("StoreError(StoreErrorKind.full, 'a.db', 'is full')", 1, "error: a.db: is full (full)"),
+        ("StoreError(StoreErrorKind.full, 'a.db', 'is full')", 1, "error: a.db: is full"),
         ("ConfigError(('', 'a')), ActorsError('b')", 1, "error: a\nerror: b"),
         ("ActorsError('b'), ActorsError('b')", 1, "error: b"),
     ],

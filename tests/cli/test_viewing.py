@@ -328,7 +328,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(tmp_path: Path) -> No
     write_task(tmp_path)
     seen = on_a_terminal(tmp_path, TERM="dumb", COLUMNS="400")
     assert "\x1b" not in seen
-    assert "root: step 2: conjure\n" in seen and "root: ended: step_cap_reached" in seen
+    assert "root: step 2: conjure; conjure failed: there is no tool" in seen and "root: ended: step_cap_reached" in seen
 
 
 def test_above_a_live_picture_stands_what_a_person_can_mend_and_only_that(tmp_path: Path) -> None:
