@@ -586,9 +586,10 @@ class Loop:
             may_exec=may_exec,
         )
         detail = clean(got.detail)
+        facts = {"step": step, "verdict": got.verdict, "detail": detail}
         await self.recorder.store.append(
             GateTried(self._run_id, step, got.phase, got.verdict, detail),
-            self.recorder.event(self.agent.path, self.agent.depth, "gate", {"step": step, "verdict": got.verdict, "detail": detail}),
+            self.recorder.event(self.agent.path, self.agent.depth, "gate", facts),
         )
         return got.verdict == "passed"
 
