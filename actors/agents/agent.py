@@ -12,7 +12,8 @@ its end is stored -> its end is told.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -68,6 +69,8 @@ class AgentLimits:
 
 
 UNLIMITED = AgentLimits()
+# An agent that is told to stop waits so long at most for rows that are on their way.
+COMMIT_SECONDS = 5.0
 
 
 @attrs.frozen
@@ -92,7 +95,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "depth", "estimated", "held", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "commit", "depth", "estimated", "held", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -121,6 +124,8 @@ class Agent(Child):
         # The shield under which it stands in line to go on, and who waits for that.
         self.shield: trio.CancelScope | None = None
         self.behind: trio.Event | None = None
+        # The shield under which its rows are committed.
+        self.commit: trio.CancelScope | None = None
         # Where it was made: step and ordinal of the call, for rows. Zero for a plain spawn.
         self.place = (0, 0)
         self.own_tokens = 0
@@ -346,6 +351,20 @@ class Agent(Child):
         super().cut()
         if self.shield is not None:
             self.shield.cancel()
+        if self.commit is not None:
+            self.commit.deadline = trio.current_time() + COMMIT_SECONDS
+
+    @contextmanager
+    def committing_shield(self) -> Iterator[trio.CancelScope]:
+        """Shield a commit: without a bound while nobody stops the agent, from its stop on for `COMMIT_SECONDS`."""
+        with trio.CancelScope(shield=True) as shield:
+            if self.scope.cancel_called:
+                shield.deadline = trio.current_time() + COMMIT_SECONDS
+            self.commit = shield
+            try:
+                yield shield
+            finally:
+                self.commit = None
 
     def is_echo(self, error: BaseException) -> bool:
         """Tell whether a behaviour let through that a child of it was halted, while it is being halted itself."""

@@ -23,7 +23,7 @@ import attrs
 import msgspec
 import trio
 
-from actors.agents.agent import About, Agent, AgentLimits
+from actors.agents.agent import COMMIT_SECONDS, About, Agent, AgentLimits
 from actors.agents.contract import TaskContract
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
@@ -85,8 +85,6 @@ from actors.runtime.exits import Exit
 
 log = logging.getLogger("actors.loop")
 
-# The commit of an answered step is shielded; once the agent is told to stop, this bounds it.
-COMMIT_SECONDS = 5.0
 SAID_CHARS = 8_000
 # What a child's contract has from its parent's.
 SHARED = attrgetter(
@@ -202,6 +200,7 @@ class Loop:
         assert recorder is not None, "an agent that asks a model writes down what it does"
         self.agent = agent
         self._run_id = agent.run_id
+        self._ledger = agent.ledger
         self.job = job
         self.contract = job.contract
         self.services = job.services
@@ -317,7 +316,7 @@ class Loop:
     async def _attempt(self, step: int, attempt: int) -> Completion | ProviderError | Outcome:
         request = self._request()
         try:
-            held = await self.agent.ledger.reserve(self._quote(request), note=(self._run_id, step, attempt))
+            held = await self._ledger.reserve(self._quote(request), note=(self._run_id, step, attempt))
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         if isinstance(held, Draw):
@@ -362,14 +361,14 @@ class Loop:
         self, step: int, attempt: int, held: Reservation, error: ProviderError, began: float
     ) -> None:
         usage = error.usage if isinstance(error.usage, Usage) else None
-        settlement = self.agent.ledger.settle_nowait(held, usage, self._cost(usage, None))
+        settlement = self._ledger.settle_nowait(held, usage, self._cost(usage, None))
         row = self._attempt_row(step, attempt, usage, began, failure=error.kind, detail=bounded(str(error), 500))
         await self._stand(row, self._settled_row(held, settlement), self._draw_row(step, settlement))
         if settlement.draw is Draw.halted:
             await self._cut()
 
     def _attempt_lost(self, step: int, attempt: int, held: Reservation, error: BaseException, began: float) -> None:
-        settlement = self.agent.ledger.settle_nowait(held, None)
+        settlement = self._ledger.settle_nowait(held, None)
         failure = "cancelled" if isinstance(error, trio.Cancelled) else "error"
         row = self._attempt_row(step, attempt, None, began, failure=failure, detail=type(error).__name__)
         try:
@@ -383,7 +382,7 @@ class Loop:
         self, step: int, attempt: int, held: Reservation, completion: Completion, began: float
     ) -> Completion:
         cost = self._cost(completion.usage, completion.model)
-        settlement = self.agent.ledger.settle_nowait(held, completion.usage, cost)
+        settlement = self._ledger.settle_nowait(held, completion.usage, cost)
         text = None if completion.text is None else clean(completion.text)
         calls = tuple(clean_call(call) for call in completion.calls)
         if text != completion.text or calls != completion.calls:
@@ -397,7 +396,7 @@ class Loop:
         if text:
             self.agent.said = bounded(text, SAID_CHARS)
             rows.append(AgentEvent(self._run_id, step, "said", self.agent.said))
-        facts = {"step": step, "tokens": settlement.tokens, "remaining": self.agent.ledger.remaining_tokens}
+        facts = {"step": step, "tokens": settlement.tokens, "remaining": self._ledger.remaining_tokens}
         if settlement.overrun_tokens or settlement.estimated:
             facts |= {"overrun": settlement.overrun_tokens, "estimated": settlement.estimated}
         rows.append(self.recorder.event(self.agent.path, self.agent.depth, "spend_draw", facts))
@@ -418,20 +417,10 @@ class Loop:
             # Nothing outlives the process, so nothing has to stand before something else; whoever reads sees the rows.
             self.recorder.store.append_nowait(*rows)
             return
-        failed: StoreError | None = None
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope(shield=True) as shield:
-                nursery.start_soon(_bound_when_stopped, shield)
-                try:
-                    await self.recorder.store.commit(*rows)
-                except StoreError as error:
-                    # Raised in here it would come out in a group.
-                    failed = error
-            nursery.cancel_scope.cancel()
+        with self.agent.committing_shield() as shield:
+            await self.recorder.store.commit(*rows)
         if shield.cancelled_caught:
-            failed = StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
-        if failed is not None:
-            raise failed
+            raise StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
 
     def _attempt_row(
         self,
@@ -468,7 +457,7 @@ class Loop:
         detail = "estimated" if settlement.estimated else "settled"
         if settlement.overrun_tokens:
             detail = "overrun"
-        remaining = self.agent.ledger.remaining_tokens
+        remaining = self._ledger.remaining_tokens
         return AgentEvent(self._run_id, step, "budget_draw", detail, None, drawn, remaining)
 
     def _answer_row(self, step: int, completion: Completion) -> AnswerGiven:
@@ -487,7 +476,7 @@ class Loop:
                 "\n\n".join(seen.text for seen in observations),
                 calls,
                 used,
-                self.agent.ledger.remaining_tokens,
+                self._ledger.remaining_tokens,
             )
         ]
         rows += [
@@ -535,7 +524,7 @@ class Loop:
             quiet=not answer.calls,
             has_criterion=self.contract.verify.kind is not CriterionKind.none,
             stalled=stalled,
-            tree_halted=self.agent.ledger.halted is not None,
+            tree_halted=self._ledger.halted is not None,
             own_tokens_over=self._over_own_cap(),
             paused_by_provider=unfinished,
         )
@@ -601,7 +590,8 @@ class Loop:
         calls = answer.calls
         results: list[Observation | None] = [None] * len(calls)
         spawns: list[int] = []
-        admitted, cap = await self.agent.tree.ledger.admit_tool_calls(len(calls))
+        # An answer without a call has nothing to be admitted.
+        admitted, cap = await self.agent.tree.ledger.admit_tool_calls(len(calls)) if calls else (0, None)
         for place, call in enumerate(calls):
             if place >= admitted:
                 await self.recorder.emit(self.agent, "refused", step=step, axis="tool_calls", text=str(cap))
@@ -668,7 +658,7 @@ class Loop:
         async with self.agent.waiting():
             for child in children.values():
                 await child.wait_ended()
-        halt = self.agent.ledger.halted
+        halt = self._ledger.halted
         if halt is not None and halt.kind is HaltKind.interrupt:
             # The children were stopped to go on later: this step stays open, so that a resume finds them again.
             await self._cut()
@@ -737,14 +727,6 @@ class Loop:
 
 # The mark of a step after which the agent is stalled; compared by identity.
 STALLED = "stalled"
-
-
-async def _bound_when_stopped(shield: trio.CancelScope) -> None:
-    try:
-        await trio.sleep_forever()
-    except trio.Cancelled:
-        # Not let through: the agent meets its cancel at its next checkpoint, after what it had begun.
-        shield.deadline = trio.current_time() + COMMIT_SECONDS
 
 
 def _failed(target: str, text: str) -> Observation:

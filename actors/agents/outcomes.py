@@ -149,11 +149,10 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Give the plain form; what is absent is left out."""
-        return {
-            name: _plain(value)
-            for name, value in attrs.asdict(self, recurse=False).items()
-            if value is not None and (name != "message" or value)
-        }
+        plain = {name: _plain(getattr(self, name)) for name in _NAMES if getattr(self, name) is not None}
+        if not self.message:
+            del plain["message"]
+        return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Outcome":
@@ -163,6 +162,9 @@ class Outcome:
             CodecRefused: an unknown key or word, or a value that is not exactly right; names the place.
         """
         return cls(**read_object(plain, "outcome", _FIELDS))
+
+
+_NAMES: Final = tuple(field.name for field in attrs.fields(Outcome))
 
 
 def _plain(value: Any) -> Any:

@@ -5,11 +5,11 @@ right is refused with a typed kind. One table of fields per record says what
 may stand, in the order in which it is written.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from actors.agents.outcomes import FailureCode
 from actors.agents.strict_json import (
@@ -50,13 +50,10 @@ from actors.agents.terminals import (
     WorkflowTerminal,
 )
 
-# Made once: `json.dumps` with options makes a new one for each text.
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
 
 def encode_terminal(terminal: Terminal) -> str:
     """Write a terminal: ``kind`` first, keys in the order of the records, what is absent or empty left out."""
-    return _compact.encode(terminal_document(terminal))
+    return msgspec.json.encode(terminal_document(terminal)).decode()
 
 
 def terminal_document(terminal: Terminal) -> dict[str, Any]:
