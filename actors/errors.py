@@ -4,6 +4,8 @@
     ├── ConfigError             bad input; names the place and the remedy. Nothing was started
     ├── Halted                  the tree was stopped before there was a result; carries the Halt
     ├── ChildFailed             a child ended abnormally; carries its Exit
+    ├── RestartsExhausted       a supervision tree gave up; carries the leaf's end and the path upwards
+    ├── StartFailed             a supervision tree could not start; carries the supervisor's Exit
     ├── Refused                 the runtime said no, and nothing changed
     │   ├── SpawnRefusal        no child was made; a value with axis, limit, used, requested
     │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  LeafSpawn
@@ -69,6 +71,26 @@ class ChildFailed(ActorsError):
         # The text names the leaf only: naming every level would make it grow with the depth, at every level.
         self.leaf: Any = cause.leaf if isinstance(cause, ChildFailed) else exit
         super().__init__(str(self.leaf))
+
+
+class RestartsExhausted(ActorsError):
+    """The top supervisor gave up. ``end`` is the leaf's Exit that was one too many, ``path`` runs from it upwards.
+
+    The original exception is the ``__cause__``.
+    """
+
+    def __init__(self, end: Any, path: tuple[str, ...]) -> None:
+        self.end = end
+        self.path = path
+        super().__init__(f"restarts exhausted: {end} (through {' <- '.join(path)})")
+
+
+class StartFailed(ActorsError):
+    """A supervision tree could not start. ``exit`` is its supervisor's recorded end."""
+
+    def __init__(self, exit: Any) -> None:
+        self.exit = exit
+        super().__init__(str(exit))
 
 
 class Refused(ActorsError):

@@ -483,6 +483,8 @@ class Supervisor(Actor[Any]):
                 status.child = child
             return child
         if isinstance(made, Supervise):
+            if made.on_report is None:
+                made = attrs.evolve(made, on_report=self.supervise.on_report)
             return Supervisor(path, self, self.host, made)
         if isinstance(made, Startable):
             return made.as_child(path, self, self.host, spec)

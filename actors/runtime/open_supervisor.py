@@ -1,0 +1,157 @@
+"""A supervision tree as a block in a trio program.
+
+    async with open_supervisor([spec, spec]) as top:
+        await top.start_child(...)
+
+The block's body is the embedder's own code and runs beside the tree. When the
+top supervisor gives up, or a child raises what is no ``Exception``, the body is
+cancelled and the reason is raised from the block. A cancel from outside ends
+the tree in order first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from actors.errors import RestartsExhausted, StartFailed
+from actors.halts import Halt, HaltKind
+from actors.runtime.child import Starter
+from actors.runtime.exits import Exit, Reason
+from actors.runtime.host import Host
+from actors.runtime.plan import Exhausted, FailedToStart, Report
+from actors.runtime.specs import ChildSpec, Flags
+from actors.runtime.stops import StopReceipt
+from actors.runtime.supervisor import Supervise, Supervisor, SupervisorRef, supervise
+
+
+class SupervisionTree:
+    """What `open_supervisor` gives; use it as a block, once."""
+
+    def __init__(self, described: Supervise, name: str, cleanup_allowance: float) -> None:
+        self.host = Host(self._outside)
+        self.top = Supervisor(name, None, self.host, described)
+        self.cleanup_allowance = cleanup_allowance
+        # The first halt, when the tree was ended from outside or by a panic, and what it did.
+        self.halt: Halt | None = None
+        self.receipt: StopReceipt | None = None
+        self._body = trio.CancelScope()
+        self._wound_down = trio.Event()
+
+    async def __aenter__(self) -> SupervisorRef:
+        await self.host.open()
+        starter = self.top.starter = Starter()
+        self.host.nursery.start_soon(self.top._main, name=self.top.path)
+        try:
+            await starter.wait()
+        except trio.Cancelled as cancelled:
+            await self.__aexit__(trio.Cancelled, cancelled, None)
+            raise
+        if not starter.ready:
+            await self._close()
+            raise self._failure() or RuntimeError("the supervisor ended before it was ready")
+        self.host.services.start_soon(self._watch)
+        self._body.__enter__()
+        return self.top.handle
+
+    async def _watch(self) -> None:
+        end = await self.top.wait_ended()
+        if not end.clean:
+            self._body.cancel(reason=str(end))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        swallowed = self._body.__exit__(kind, error, trace) if self._body_entered() else False
+        if self.top.exit is None and self.halt is None:
+            if error is None:
+                await self._stop()
+            else:
+                self._latch(HaltKind.interrupt, "host", repr(error))
+        await self._close()
+        failure = self._failure()
+        if failure is not None and failure is not error:
+            raise failure
+        return swallowed
+
+    def _body_entered(self) -> bool:
+        return self.top.starter is not None and self.top.starter.ready
+
+    async def _stop(self) -> None:
+        """Stop in order, each child with its grace, all within the clean-up allowance."""
+        with trio.CancelScope(shield=True):
+            await self.host.stop_children([(self.top, self.cleanup_allowance)], None)
+
+    async def _close(self) -> None:
+        await self.host.close(self._finish)
+
+    async def _finish(self) -> None:
+        if self.halt is not None:
+            await self._wound_down.wait()
+        await self.top.wait_ended()
+
+    def _outside(self, by: str, reason: str, _error: BaseException | None) -> None:
+        self._latch(HaltKind.interrupt, by, reason)
+
+    def _latch(self, kind: HaltKind, by: str, reason: str) -> None:
+        if self.halt is None:
+            self.halt = Halt(kind, by, trio.current_time(), self.top.path, reason)
+            self.host.services.start_soon(self._wind_down, self.halt)
+
+    async def _wind_down(self, halt: Halt) -> None:
+        self.receipt = await self.host.wind_down(self.top, halt, self.cleanup_allowance)
+        self._wound_down.set()
+        self._body.cancel(reason=str(halt))
+
+    def _failure(self) -> BaseException | None:
+        if self.host.fatal is not None:
+            return self.host.fatal
+        end = self.top.exit
+        if end is None or (end.clean and not isinstance(end.payload, FailedToStart)):
+            return None
+        failure: Exception
+        if end.reason is Reason.restarts_exhausted and isinstance(end.payload, Exhausted):
+            failure = RestartsExhausted(end.payload.cause, end.payload.path)
+            failure.__cause__ = end.payload.cause.cause
+        else:
+            failure = StartFailed(end)
+            failure.__cause__ = _root(end)
+        return failure
+
+
+def _root(end: Exit) -> BaseException | None:
+    return end.payload.end.cause if isinstance(end.payload, FailedToStart) else end.cause
+
+
+def open_supervisor(
+    specs: Iterable[ChildSpec | Mapping[str, Any]] = (),
+    flags: Flags | Mapping[str, Any] | None = None,
+    *,
+    name: str = "top",
+    cleanup_allowance: float = 5.0,
+    extra: tuple[Any, ...] = (),
+    may_restart: Callable[[Hashable, float], str | None] | None = None,
+    chance: Callable[[], float] = random.random,
+    on_report: Callable[[str, Report], None] | None = None,
+) -> SupervisionTree:
+    """Open a tree of supervised children: ``async with open_supervisor(specs) as top``.
+
+    ``cleanup_allowance`` is in seconds and bounds everything that ends the tree. The
+    other arguments are those of `supervise`.
+
+    Leaving the block stops the children in order. Raises from the block:
+
+    Raises:
+        ConfigError: a fault of a spec or a flag; nothing was started.
+        StartFailed: a child could not start; those before it were stopped in reverse.
+        RestartsExhausted: the top supervisor gave up; the body was cancelled.
+    """
+    if not math.isfinite(cleanup_allowance) or cleanup_allowance < 0:
+        raise ValueError(f"cleanup_allowance must be a finite number of seconds, not {cleanup_allowance!r}")
+    described = supervise(specs, flags, extra=extra, may_restart=may_restart, chance=chance, on_report=on_report)
+    return SupervisionTree(described, name, cleanup_allowance)
