@@ -6,12 +6,13 @@
     ├── ChildFailed             a child ended abnormally; carries its Exit
     ├── RestartsExhausted       a supervision tree gave up; carries the leaf's end and the path upwards
     ├── StartFailed             a supervision tree could not start; carries the supervisor's Exit
+    ├── WouldDeadlock           a wait that could never end; names the cycle, and was not begun
     ├── Refused                 the runtime said no, and nothing changed
     │   ├── SpawnRefusal        no child was made; a value with axis, limit, used, requested
     │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  LeafSpawn
     │   ├── BudgetExceeded      an agent's own cap, not the tree's: nothing latches
     │   ├── ToolCallCap         the tree's ceiling on tool calls
-    │   ├── MailboxFull  MailboxClosed  Stopping
+    │   ├── MailboxFull  MailboxClosed  Stopping  AlreadyRegistered  NameRestarting
     │   └── TerminalAlreadyCommitted
     ├── ActorGone               an ask cannot be answered: ``noproc``, crashed, or stopped first
     ├── ProviderError           a model call failed; typed, with status and retry_after
@@ -91,6 +92,20 @@ class StartFailed(ActorsError):
     def __init__(self, exit: Any) -> None:
         self.exit = exit
         super().__init__(str(exit))
+
+
+class WouldDeadlock(ActorsError):
+    """This wait could never end. It was not begun, and nothing changed.
+
+    ``cycle`` names the nodes from the waiter on and ends with the one it comes
+    back to: ``("a", "b", "a")``, and ``("a", "a")`` for a wait for oneself. It
+    comes back to the waiter, unless the waiter would only have joined others
+    that were stuck before: ``("a", "b", "c", "b")``.
+    """
+
+    def __init__(self, cycle: tuple[str, ...], links: tuple[str, ...]) -> None:
+        self.cycle = cycle
+        super().__init__(f"this wait could never end: {_few(cycle, ' -> ')} ({_few(links, '; ')})")
 
 
 class Refused(ActorsError):
@@ -319,6 +334,23 @@ class Stopping(Refused):
     """What was asked to start something is ending. Nothing was started."""
 
 
+class AlreadyRegistered(Refused):
+    """The name belongs to another live actor, ``ref``. Nothing was registered."""
+
+    def __init__(self, name: str, ref: Any) -> None:
+        self.name = name
+        self.ref = ref
+        super().__init__(f"the name {name!r} is taken by {getattr(ref, 'path', ref)}")
+
+
+class NameRestarting(Refused):
+    """The actor of this name has ended and is being started again. Ask again later, or `Registry.wait_for` it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name!r} is restarting")
+
+
 class TerminalAlreadyCommitted(Refused):
     """A terminal stands already, and there is only ever one.
 
@@ -338,6 +370,10 @@ class GoneReason(StrEnum):
     crashed = "crashed"
     stopped = "stopped"
     dropped = "dropped"
+    # Told to stop, and still at its last message.
+    stopping = "stopping"
+    # Between two incarnations, asked by name.
+    restarting = "restarting"
 
 
 class ActorGone(ActorsError):
@@ -435,3 +471,9 @@ class StoreError(ActorsError):
 
 class ToolFailed(ActorsError):
     """A tool could not do its work. The model reads the text as an observation; the run goes on."""
+
+
+def _few(words: tuple[str, ...], between: str) -> str:
+    if len(words) > 9:
+        words = (*words[:6], f"... {len(words) - 8} more ...", *words[-2:])
+    return between.join(words)

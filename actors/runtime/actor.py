@@ -15,20 +15,24 @@ actor's own task.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import attrs
 import outcome
 import trio
 
-from actors.errors import ActorGone, GoneReason, MailboxClosed
-from actors.runtime.child import Child, Owner
+from actors.errors import ActorGone, GoneReason, MailboxClosed, WouldDeadlock
+from actors.runtime.child import CURRENT, Child, Owner, refuse_own_stop
+from actors.runtime.dead_letters import Cause, DeadLetter
 from actors.runtime.deadlines import Entry
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.mailbox import DEFAULT_BOUND, NOTHING, Mailbox, MailboxStatistics, Overflow
+from actors.runtime.wait_graph import Wait
 
 M = TypeVar("M")
 
@@ -94,6 +98,21 @@ class Call:
             self.on_abort()
         return trio.lowlevel.Abort.SUCCEEDED
 
+    def join(self, calls: dict[Call, None]) -> None:
+        """Be among the open asks of an actor, so that its end answers this one."""
+        self._open = calls
+        calls[self] = None
+
+    def leave(self) -> None:
+        """Be among the open asks of no actor: a next incarnation is to answer."""
+        if self._open is not None:
+            self._open.pop(self, None)
+            self._open = None
+
+    def drop(self) -> None:
+        """Give up before anybody waits; does what a cancel does."""
+        self.abort(None)
+
     def _close(self) -> None:
         if self._open is not None:
             self._open.pop(self, None)
@@ -115,6 +134,14 @@ class _Crash:
     error: BaseException
 
 
+@attrs.frozen
+class Asked:
+    """A stop that was asked for: when, on trio's clock, and why."""
+
+    at: float
+    why: object
+
+
 class Actor(Child, Generic[M]):
     """A child whose work is to handle messages.
 
@@ -123,7 +150,11 @@ class Actor(Child, Generic[M]):
     exception ends the actor, and is the answer of every open ask.
     """
 
-    __slots__ = ("_async", "_at_once", "_calls", "_receive", "dead_letters", "late_answers", "mailbox", "ref")
+    __slots__ = ("_async", "_at_once", "_calls", "_receive", "asked", "dead_letters", "late_answers", "mailbox", "ref")
+
+    # Messages of the runtime itself, which are no letters; and the one that a handler's error comes back by.
+    system_messages: ClassVar[tuple[type, ...]] = (_Stop, _Crash)
+    crash_message: ClassVar[type[_Crash]] = _Crash
 
     def __init__(
         self,
@@ -146,6 +177,8 @@ class Actor(Child, Generic[M]):
         self._at_once = 0
         self.dead_letters = 0
         self.late_answers = 0
+        # When and why its supervisor asked it to stop.
+        self.asked: Asked | None = None
         # The address of this incarnation.
         self.ref: Ref[M] = Ref(self)
 
@@ -215,16 +248,38 @@ class Actor(Child, Generic[M]):
         return True
 
     def _dropped(self, message: Any) -> None:
-        self.dead_letters += 1
+        self.dead_letter(message, Cause.dropped)
         if type(message) is Call:
             message.fail(ActorGone(GoneReason.dropped, self.path))
+
+    def dead_letter(self, message: Any, cause: Cause) -> None:
+        """Count a message that nobody will handle, and put it into the tree's sink."""
+        self.dead_letters += 1
+        if type(message) is Call:
+            message = message.message
+        sender = CURRENT.get()
+        path = None if sender is None or sender is self else sender.path
+        self.host.dead_letters.put(DeadLetter(self.path, path, message, cause, trio.current_time()))
+
+    def request_stop(self, why: object) -> None:
+        """Ask it to end after the message in work; the end is a shutdown."""
+        if self.exit is None and self.asked is None:
+            self.asked = Asked(trio.current_time(), why)
+            with suppress(MailboxClosed):
+                self.mailbox.put_system(_STOP)
+
+    def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
+        end = super()._exit(reason, raised, lost)
+        if self.asked is None or self._stop_at is not None or reason is not Reason.normal:
+            return end
+        return attrs.evolve(end, reason=Reason.shutdown, payload=self.asked.why, asked_at=self.asked.at)
 
     def ended(self, exit: Exit) -> None:
         """Answer every open ask with the end, and count what was never read."""
         for message in self.mailbox.close():
-            if type(message) not in (_Stop, _Crash, Call):
-                self.dead_letters += 1
-        reason = GoneReason.crashed if exit.reason is Reason.error else GoneReason.stopped
+            if type(message) not in self.system_messages:
+                self.dead_letter(message, Cause.unread)
+        reason = GoneReason.stopped if exit.clean else GoneReason.crashed
         for call in list(self._calls):
             gone = ActorGone(reason, self.path, exit)
             gone.__cause__ = exit.cause
@@ -256,7 +311,7 @@ class Ref(Generic[M]):
         try:
             self._actor.mailbox.put_nowait(message)
         except MailboxClosed:
-            self._actor.dead_letters += 1
+            self._actor.dead_letter(message, Cause.noproc)
 
     async def send(self, message: M) -> None:
         """Leave a message, waiting for room. To an actor that has ended, or ends meanwhile, it is a dead letter.
@@ -266,11 +321,20 @@ class Ref(Generic[M]):
 
         Raises:
             MailboxFull: there is no room, and the policy is fail.
+            WouldDeadlock: the one with the full mailbox waits for the sender.
         """
+        actor = self._actor
+        dead = actor.exit is not None
+        wait = None
+        if not actor.mailbox.has_room:
+            wait = begin_wait(actor, "room in the mailbox of")
         try:
-            await self._actor.mailbox.put(message)
+            await actor.mailbox.put(message)
         except MailboxClosed:
-            self._actor.dead_letters += 1
+            actor.dead_letter(message, Cause.noproc if dead else Cause.stopped)
+        finally:
+            if wait is not None:
+                actor.host.waits.end(wait)
 
     async def ask(self, message: M, timeout: float | None = None) -> Any:
         """Leave a message and wait for the answer; ``timeout`` in seconds covers both.
@@ -284,10 +348,13 @@ class Ref(Generic[M]):
             ActorGone: it has ended, crashed while this waited (the cause is chained), or dropped the message.
             MailboxFull: there is no room, and the policy is fail.
             trio.TooSlowError: no answer in time; the outcome is unknown.
+            WouldDeadlock: the one who is asked waits for the asker, perhaps through others.
         """
         actor = self._actor
         if actor.exit is not None:
             raise ActorGone(GoneReason.noproc, actor.path, actor.exit)
+        if actor.asked is not None:
+            raise ActorGone(GoneReason.stopping, actor.path)
         await trio.lowlevel.checkpoint_if_cancelled()
         call = Call(message, trio.lowlevel.current_task())
         if timeout is None and actor.handle_at_once(call):
@@ -297,38 +364,69 @@ class Ref(Generic[M]):
                 if call.error is not None:
                     raise call.error
                 return call.value
-            call._open = actor._calls
-            actor._calls[call] = None
-            return await trio.lowlevel.wait_task_rescheduled(call.abort)
+            return await self._answered(call)
         try:
             call.on_abort = actor.mailbox.put_or_line_up(call)
         except MailboxClosed:
             raise ActorGone(GoneReason.noproc, actor.path, actor.exit) from None
         if timeout is not None:
             call.timeout = actor.host.deadlines.at(trio.current_time() + timeout, partial(_time_out, call))
-        call._open = actor._calls
-        actor._calls[call] = None
-        return await trio.lowlevel.wait_task_rescheduled(call.abort)
+        return await self._answered(call)
 
-    async def stop(self) -> Exit:
+    async def _answered(self, call: Call) -> Any:
+        actor = self._actor
+        try:
+            wait = begin_wait(actor, "an answer from")
+        except WouldDeadlock:
+            # The message may lie in the mailbox already; nobody waits for it, so it is passed over.
+            call.drop()
+            raise
+        call.join(actor._calls)
+        if wait is None:
+            return await trio.lowlevel.wait_task_rescheduled(call.abort)
+        try:
+            return await trio.lowlevel.wait_task_rescheduled(call.abort)
+        finally:
+            actor.host.waits.end(wait)
+
+    async def stop(self, why: object = None, *, grace: float = math.inf) -> Exit:
         """Ask the actor to end after the message in work, and wait until it has.
 
-        Cancellation: the request stands.
+        After ``grace`` seconds it is killed. The end says how it went; whoever did not
+        leave even then is recorded so.
+
+        Cancellation: the request stands; nobody is killed.
 
         Raises:
             ActorGone: it had ended before.
+            ActorsError: it asks for its own stop, and would wait for itself. Nothing was stopped.
+            ValueError: the grace is no number of seconds; the actor lives.
         """
-        if self._actor.exit is not None:
-            raise ActorGone(GoneReason.noproc, self.path, self._actor.exit)
-        try:
-            self._actor.mailbox.put_system(_STOP)
-        except MailboxClosed:
-            pass
-        return await self._actor.wait_ended()
+        actor = self._actor
+        if type(grace) not in (int, float) or not grace >= 0:
+            raise ValueError(f"grace must be seconds from 0 on, not {grace!r}")
+        if actor.exit is not None:
+            raise ActorGone(GoneReason.noproc, self.path, actor.exit)
+        refuse_own_stop(actor)
+        await actor.host.stop_children([(actor, grace)], why)
+        assert actor.exit is not None
+        return actor.exit
 
     def statistics(self) -> MailboxStatistics:
         """Count what went through the mailbox."""
         return self._actor.mailbox.statistics()
+
+
+def begin_wait(target: Child, what: str) -> Wait | None:
+    """Enter the wait of the running actor for ``target``; None when the running task is no actor's own.
+
+    Raises:
+        WouldDeadlock: ``target`` waits for this actor, perhaps through others.
+    """
+    waiter = CURRENT.get()
+    if waiter is None or waiter.task is not trio.lowlevel.current_task():
+        return None
+    return target.host.waits.begin(waiter, (target,), what=what, any_of=False)
 
 
 def _time_out(call: Call) -> None:

@@ -21,7 +21,7 @@ start and first step is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,7 +32,10 @@ from actors.errors import ActorsError, Stopping
 from actors.runtime.exits import Exit, Reason, root_cause, swallowed_by, without_cancelled
 
 if TYPE_CHECKING:
+    from actors.runtime.dead_letters import DeadLetters
     from actors.runtime.deadlines import Deadlines
+    from actors.runtime.registry import Registry
+    from actors.runtime.wait_graph import WaitGraph
 
 
 # The child whose work the running task belongs to. Tasks that the work starts inherit it.
@@ -80,6 +83,9 @@ class Owner(Protocol):
     """What a child needs of the host it runs under."""
 
     deadlines: Deadlines
+    dead_letters: DeadLetters
+    registry: Registry[Any]
+    waits: WaitGraph
 
     def panic(self, child: Child, error: BaseException) -> None:
         """Take an exception that is no ``Exception``: the whole tree must end, and the host raises it."""
@@ -107,6 +113,24 @@ class Startable(Protocol):
         ...
 
 
+@runtime_checkable
+class Returning(Protocol):
+    """An ended child that left something for its next incarnation: a name, messages."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether it left anything."""
+        ...
+
+    def followed_by(self, child: Child) -> None:
+        """Hear of the next incarnation, before it runs."""
+        ...
+
+    def let_go(self) -> None:
+        """Hear that there is no next incarnation."""
+        ...
+
+
 class Child:
     """One task under a supervisor. Subclasses give it work.
 
@@ -114,7 +138,7 @@ class Child:
     costs half as much. ``exit`` is None while it lives.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "value")  # noqa: E501
+    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
 
     def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
         self.path = path
@@ -134,6 +158,10 @@ class Child:
         self._killed = False
         # Who waits for this one to be ready; most children are ready when they run.
         self.starter: Starter | None = None
+        # The task of its work, while that runs.
+        self.task: trio.lowlevel.Task | None = None
+        # Who is told of the end besides the parent: monitors and links. Sync; must not raise.
+        self.watchers: dict[Callable[[Exit], None], None] | None = None
 
     # ── what a subclass gives ───────────────────────────────────────────────
 
@@ -211,6 +239,7 @@ class Child:
         raised: BaseException | None = None
         lost: BaseException | None = None
         CURRENT.set(self)
+        self.task = trio.lowlevel.current_task()
         with self.scope:
             try:
                 self.value = await self.work()
@@ -273,6 +302,26 @@ class Child:
                 trio.lowlevel.reschedule(task)
         if self.parent is not None:
             self.parent._child_left(self)
+        # No task of it is kept, nor who watched it: what has ended holds nothing.
+        self.task = None
+        if self.watchers is not None:
+            watchers, self.watchers = self.watchers, None
+            for watcher in watchers:
+                watcher(exit)
+
+    def watch(self, watcher: Callable[[Exit], None]) -> None:
+        """Call ``watcher`` once with the end, in the step that records it; at once if it has ended."""
+        if self.exit is not None:
+            watcher(self.exit)
+            return
+        if self.watchers is None:
+            self.watchers = {}
+        self.watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[Exit], None]) -> None:
+        """Forget a watcher; nothing happens if it was told already."""
+        if self.watchers is not None:
+            self.watchers.pop(watcher, None)
 
     def _child_left(self, child: Child) -> None:
         assert self.children is not None

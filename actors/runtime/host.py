@@ -23,9 +23,12 @@ from typing import Any
 import trio
 
 from actors.runtime.child import Child
+from actors.runtime.dead_letters import DeadLetters
 from actors.runtime.deadlines import Deadlines
 from actors.runtime.exits import text_of
+from actors.runtime.registry import Registry
 from actors.runtime.stops import How, Stopped, StopReceipt
+from actors.runtime.wait_graph import WaitGraph
 
 log = logging.getLogger("actors.host")
 
@@ -50,6 +53,9 @@ class Host:
     def __init__(self, on_outside: Callable[[str, str, BaseException | None], None]) -> None:
         self._on_outside = on_outside
         self.deadlines = Deadlines()
+        self.dead_letters = DeadLetters()
+        self.registry: Registry[Any] = Registry()
+        self.waits = WaitGraph(_path_of)
         self.services: trio.Nursery
         self.nursery: trio.Nursery
         self.fatal: BaseException | None = None
@@ -231,6 +237,10 @@ class _Turns(trio.abc.Instrument):
         self._turns += 1
         if self._turns >= KILL_TURNS and time.monotonic() - self._began >= KILL_WAIT:
             self._scope.cancel()
+
+
+def _path_of(node: Any) -> str:
+    return str(getattr(node, "path", node))
 
 
 def _line(node: Child, asked_at: float, late: set[Child], gone: set[Child]) -> Stopped:

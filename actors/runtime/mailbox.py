@@ -7,7 +7,7 @@ end for each start.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
@@ -57,7 +57,7 @@ class Mailbox(Generic[M]):
     ``on_drop`` hears of each message that will never be read.
     """
 
-    __slots__ = ("_bound", "_closed", "_dropped", "_on_drop", "_overflow", "_peak", "_reader", "_system", "_taken", "_user", "_waiting")  # noqa: E501
+    __slots__ = ("_bound", "_closed", "_dropped", "_on_drop", "_overflow", "_peak", "_reader", "_system", "_taken", "_user", "_waiting", "paused")  # noqa: E501
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class Mailbox(Generic[M]):
         self._waiting: deque[tuple[trio.lowlevel.Task | None, M]] = deque()
         self._reader: trio.lowlevel.Task | None = None
         self._closed = False
+        # While it is set, only the system lane is read.
+        self.paused = False
         self._peak = self._taken = self._dropped = 0
 
     def __len__(self) -> int:
@@ -89,7 +91,12 @@ class Mailbox(Generic[M]):
     @property
     def idle(self) -> bool:
         """Whether the reader is parked, nothing is there to be read, and nobody waits for room."""
-        return self._reader is not None and not (self._system or self._user or self._waiting)
+        return self._reader is not None and not (self._system or self._user or self._waiting or self.paused)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a user message can be left without waiting."""
+        return len(self._user) < self._bound and not self._waiting
 
     def statistics(self) -> MailboxStatistics:
         """Count what went through; needs nobody's cooperation."""
@@ -194,7 +201,7 @@ class Mailbox(Generic[M]):
         if self._system:
             self._taken += 1
             return self._system.popleft()
-        if not self._user:
+        if not self._user or self.paused:
             return NOTHING
         self._taken += 1
         message = self._user.popleft()
@@ -211,7 +218,7 @@ class Mailbox(Generic[M]):
         Checkpoint: only if the mailbox is empty.
         Cancellation: nothing was taken.
         """
-        if self._system or self._user:
+        if self._system or (self._user and not self.paused):
             return
         if self._reader is not None:
             raise RuntimeError("a mailbox has one reader, and somebody is reading already")
@@ -233,6 +240,12 @@ class Mailbox(Generic[M]):
         message = self.take()
         assert message is not NOTHING
         return message
+
+    def put_back(self, messages: Iterable[M]) -> None:
+        """Put messages at the front of the user lane, in their order; they were taken from it, so no bound applies."""
+        self._user.extendleft(reversed(list(messages)))
+        self._peak = max(self._peak, len(self._user))
+        self._wake()
 
     def close(self) -> list[M]:
         """Take no more messages; return those that were never read, waiting senders' refused.

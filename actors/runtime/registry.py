@@ -14,26 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from actors.errors import Refused
+from actors.errors import AlreadyRegistered, NameRestarting
 
 R = TypeVar("R")
-
-
-class AlreadyRegistered(Refused):
-    """The name belongs to another live actor, ``ref``. Nothing was registered."""
-
-    def __init__(self, name: str, ref: Any) -> None:
-        self.name = name
-        self.ref = ref
-        super().__init__(f"the name {name!r} is taken by {getattr(ref, 'path', ref)}")
-
-
-class NameRestarting(Refused):
-    """The actor of this name has ended and is being started again. Ask again later, or `Registry.wait_for` it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"{name!r} is restarting")
 
 
 class Registry(Generic[R]):

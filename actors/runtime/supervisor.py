@@ -30,7 +30,7 @@ import trio
 
 from actors.errors import ActorGone, GoneReason, MailboxClosed
 from actors.runtime.actor import LATER, Actor, Call
-from actors.runtime.child import Child, Owner, Startable, Starter, refuse_own_stop
+from actors.runtime.child import Child, Owner, Returning, Startable, Starter, refuse_own_stop
 from actors.runtime.exits import Exit, Reason, root_cause
 from actors.runtime.mailbox import NOTHING
 from actors.runtime.plan import (
@@ -44,27 +44,20 @@ from actors.runtime.plan import (
     Plan,
     Report,
     Start,
+    Status,
     Stop,
     Why,
     Word,
 )
+from actors.runtime.restart import Verdict, verdict
 from actors.runtime.specs import Brutal, ChildSpec, Flags, check_specs, read_flags, read_spec
+from actors.runtime.starting import IGNORE as IGNORE
+from actors.runtime.starting import Ignore
 
 log = logging.getLogger("actors.supervisor")
 
 # Notes to itself are looked at after so many messages, however many more wait.
 PATIENCE: Final = 64
-
-
-class Ignore:
-    """The mark of a start that does not want to run: `IGNORE`."""
-
-    def __repr__(self) -> str:
-        return "IGNORE"
-
-
-IGNORE: Final = Ignore()
-
 
 @attrs.frozen(eq=False)
 class Supervise:
@@ -246,7 +239,7 @@ class _Reconfigure:
 class Supervisor(Actor[Any]):
     """The shell around a plan."""
 
-    __slots__ = ("_asked", "_by_child", "_done", "_names", "_notes", "_of", "handle", "plan", "supervise")
+    __slots__ = ("_asked", "_between", "_by_child", "_done", "_names", "_notes", "_of", "handle", "plan", "supervise")
 
     def __init__(self, path: str, parent: Child | None, host: Owner, supervise: Supervise) -> None:
         super().__init__(path, parent, host, self._never, may_parent=True)
@@ -256,6 +249,8 @@ class Supervisor(Actor[Any]):
         # Which key and incarnation a task is; kept for live tasks only.
         self._of: dict[Child, tuple[Hashable, int]] = {}
         self._by_child: dict[Hashable, Child] = {}
+        # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
+        self._between: dict[Hashable, Returning] = {}
         self._notes: deque[tuple[Hashable, int]] = deque()
         self._asked: _Asked | None = None
         self._done: Finish | None = None
@@ -325,6 +320,8 @@ class Supervisor(Actor[Any]):
         key, run = place
         if self._by_child.get(key) is child:
             del self._by_child[key]
+        if isinstance(child, Returning) and child.returns:
+            self._between[key] = child
         await self._carry(self.plan.ended(key, run, child.exit, trio.current_time()))
 
     def _child_left(self, child: Child) -> None:
@@ -353,9 +350,31 @@ class Supervisor(Actor[Any]):
         cause = done.payload.cause.cause if isinstance(done.payload, Exhausted) else None
         return attrs.evolve(end, reason=done.reason, payload=done.payload, cause=cause)
 
+    # ── between two incarnations ────────────────────────────────────────────
+
+    def brings_back(self, child: Child, exit: Exit) -> bool:
+        """Whether a child that ends so is most likely started again; asked in the step of its end."""
+        place = self._of.get(child)
+        kept = None if place is None else self.plan.children.get(place[0])
+        if kept is None or self.ending or kept.run != place[1] or kept.status is Status.idle:  # type: ignore[index]
+            return False
+        return verdict(kept.spec.restart, exit.reason) is Verdict.restart
+
+    def _let_go(self) -> None:
+        """Free names and messages that were kept for an incarnation that does not come."""
+        for key in list(self._between):
+            kept = self.plan.children.get(key)
+            if kept is None or kept.status is not Status.restarting:
+                self._between.pop(key).let_go()
+
     # ── carrying out ────────────────────────────────────────────────────────
 
     async def _carry(self, orders: list[Order]) -> None:
+        await self._carry_out(orders)
+        if self._between:
+            self._let_go()
+
+    async def _carry_out(self, orders: list[Order]) -> None:
         left = deque(orders)
         while left:
             if self.stopping:
@@ -426,6 +445,9 @@ class Supervisor(Actor[Any]):
             return child
         starter = child.starter = Starter()
         assert self._nursery is not None
+        former = self._between.get(key)
+        if former is not None:
+            former.followed_by(child)
         self._of[child] = (key, run)
         self._by_child[key] = child
         self.adopt(child, self._nursery)
@@ -441,15 +463,18 @@ class Supervisor(Actor[Any]):
             timeout.cancel()
         child.starter = None
         if starter.ready:
+            self._between.pop(key, None)
             return _Begun(ref_of(child), starter.extra)
-        return await self._not_begun(child, starter)
+        return await self._not_begun(key, child, starter)
 
-    async def _not_begun(self, child: Child, starter: Starter) -> Ignore | Exit:
+    async def _not_begun(self, key: Hashable, child: Child, starter: Starter) -> Ignore | Exit:
         self._of.pop(child, None)
         self._by_child = {key: each for key, each in self._by_child.items() if each is not child}
         if child.exit is None:
             await self._stop_tasks([child], None)
         assert child.exit is not None
+        if isinstance(child, Returning) and child.returns and key not in self._between:
+            self._between[key] = child
         if isinstance(starter.extra, Ignore):
             return starter.extra
         if starter.extra in (_TOO_SLOW, _GIVEN_UP):
@@ -527,6 +552,8 @@ class Supervisor(Actor[Any]):
             answer = handler(self, call.message, call)
             if inspect.isawaitable(answer):
                 answer = await answer
+            if self._between:
+                self._let_go()
         except Exception as error:
             call.fail(error)
             return

@@ -24,24 +24,10 @@ from typing import Final
 
 import attrs
 
-from actors.errors import ActorsError
+from actors.errors import WouldDeadlock
 
 # How many links a text names. A cycle may be as long as the tree is deep; `WouldDeadlock.cycle` has all of it.
 SHOWN: Final = 8
-
-
-class WouldDeadlock(ActorsError):
-    """This wait could never end. It was not begun, and nothing changed.
-
-    ``cycle`` names the nodes from the waiter on and ends with the one it comes
-    back to: ``("a", "b", "a")``, and ``("a", "a")`` for a wait for oneself. It
-    comes back to the waiter, unless the waiter would only have joined others
-    that were stuck before: ``("a", "b", "c", "b")``.
-    """
-
-    def __init__(self, cycle: tuple[str, ...], links: tuple[str, ...]) -> None:
-        self.cycle = cycle
-        super().__init__(f"this wait could never end: {_shortened(cycle, ' -> ')} ({_shortened(links, '; ')})")
 
 
 @attrs.frozen(eq=False)
@@ -283,9 +269,3 @@ def _first_circle(stuck: _Stuck, waiter: Hashable) -> list[_Link]:
         links.append(next(_stuck_links(stuck, node)))
         node = links[-1][1]
     return links
-
-
-def _shortened(words: tuple[str, ...], between: str) -> str:
-    if len(words) > SHOWN + 1:
-        words = (*words[: SHOWN - 2], f"... {len(words) - SHOWN} more ...", *words[-2:])
-    return between.join(words)

@@ -35,7 +35,7 @@ async def test_tells_are_handled_in_order_and_asks_are_answered() -> None:
             ref.tell(number)
         assert await ref.ask(200) == 400
         assert seen == list(range(201))
-        assert (await ref.stop()).reason is Reason.normal
+        assert (await ref.stop()).reason is Reason.shutdown
 
 
 async def test_an_async_handler_answers_too() -> None:

@@ -1,0 +1,780 @@
+"""Actors of your own: a class with ``init``, ``receive`` and ``terminate``.
+
+    class Counter(Behaviour):
+        async def init(self):
+            self.count = 0
+
+        def receive(self, message, call):
+            self.count += message
+            return self.count
+
+    ChildSpec("counter", Counter, name="counter")
+
+One message is handled at a time. ``receive`` may be a plain or an async method;
+its return value is the answer of an ask, unless it is `LATER`. What it raises
+ends the actor, and its supervisor decides what follows.
+
+The order of an end: its children have ended -> ``terminate`` has run -> timers
+are gone -> the name is free -> open asks are answered, unread messages are dead
+letters -> the end is recorded -> supervisor, monitors and links are told.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import attrs
+import trio
+
+from actors.errors import ActorGone, GoneReason, MailboxClosed, MailboxFull, Refused
+from actors.runtime.actor import BATCH, LATER, Actor, Call, Ref, begin_wait
+from actors.runtime.child import CURRENT, Child, Owner
+from actors.runtime.dead_letters import Cause, DeadLetter
+from actors.runtime.deadlines import Entry
+from actors.runtime.exits import Exit, Reason
+from actors.runtime.mailbox import NOTHING, MailboxStatistics, Overflow
+from actors.runtime.specs import ChildSpec, OnRestart
+from actors.runtime.starting import Ignore
+
+# Messages that an actor may set aside.
+STASH_BOUND: Final = 1024
+
+
+class BadReturn(Exception):
+    """A handler gave back what it must not."""
+
+
+class StashFull(Exception):
+    """More was set aside than the stash holds."""
+
+
+@attrs.frozen
+class Down:
+    """A monitor's message: what it watched has ended. ``reason`` is ``noproc`` if it had ended before."""
+
+    ref: Any
+    exit: Exit
+
+
+@attrs.frozen
+class Linked:
+    """A link's message, for an actor that asked for ends as messages."""
+
+    ref: Any
+    exit: Exit
+
+
+@attrs.frozen
+class Statistics:
+    """An actor from outside, without its cooperation. ``state`` is a word; times are seconds on trio's clock."""
+
+    path: str
+    state: str
+    since: float
+    message: object
+    handled: int
+    mailbox: MailboxStatistics
+    stashed: int
+    dead_letters: int
+    late_answers: int
+
+
+class Behaviour:
+    """Base of actors of your own. Made anew for each incarnation.
+
+    Class attributes: ``trap_ends`` gives ends of links as `Linked` messages;
+    ``terminate_seconds`` bounds ``terminate``.
+    """
+
+    trap_ends: ClassVar[bool] = False
+    terminate_seconds: ClassVar[float] = 5.0
+    # Set before ``init`` runs.
+    me: Me
+
+    async def init(self) -> Any:
+        """Get ready; the next sibling starts when this has returned.
+
+        What it returns goes to whoever started the child, as ``extra``; `IGNORE` means
+        that it does not want to run. What it raises fails the start.
+
+        Cancellation: the start was given up.
+        """
+
+    def receive(self, message: Any, call: Call | None) -> Any:
+        """Handle one message; ``call`` is None for a tell. May be an async method."""
+        raise NotImplementedError(f"{type(self).__name__} has no receive")
+
+    async def terminate(self, exit: Exit) -> None:
+        """Clean up after the last message, also when a handler raised; not after a kill.
+
+        Cancellation: shielded, for ``terminate_seconds`` at most.
+        """
+
+    def get_state(self) -> Any:
+        """Give the state for whoever looks inside."""
+        return {name: value for name, value in vars(self).items() if name != "me"}
+
+    def replace_state(self, state: Any) -> None:
+        """Take a state from whoever looked inside."""
+        for name in [name for name in vars(self) if name != "me"]:
+            delattr(self, name)
+        vars(self).update(state)
+
+    def as_child(self, path: str, parent: Child, host: Owner, spec: ChildSpec) -> BehaviourActor:
+        """Make the child that runs this; called by the supervisor."""
+        return BehaviourActor(path, parent, host, self, spec)
+
+
+@attrs.frozen(eq=False)
+class _Inspect:
+    """A look inside, or a change, between two messages."""
+
+    run: Callable[[], Any]
+
+
+@attrs.frozen(eq=False)
+class _Tick:
+    timer: Timer
+
+
+# Messages of the runtime itself, which no handler sees, and those it sees that come through the system lane.
+_INTERNAL: Final = frozenset({_Inspect, Down, Linked, *Actor.system_messages})
+
+
+class BehaviourActor(Actor[Any]):
+    """The child that runs a `Behaviour`."""
+
+    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_since", "_timers", "behaviour", "carried", "former", "links", "spec", "stash", "stashed_now")  # noqa: E501
+
+    system_messages = tuple(_INTERNAL)
+
+    def __init__(self, path: str, parent: Child | None, host: Owner, behaviour: Behaviour, spec: ChildSpec) -> None:
+        super().__init__(
+            path, parent, host, self._sync, bound=spec.mailbox, overflow=Overflow(spec.overflow), may_parent=False
+        )
+        self._async = inspect.iscoroutinefunction(behaviour.receive)
+        self.behaviour = behaviour
+        self.spec = spec
+        self.stash: list[Any] = []
+        self.stashed_now = False
+        self.links: dict[Child, tuple[Callable[[Exit], None], Callable[[Exit], None]]] = {}
+        # The incarnation whose unread messages this one takes over once it is ready.
+        self.former: BehaviourActor | None = None
+        self.ref: BehaviourRef = BehaviourRef(self)
+        # What was left unread, for the next incarnation.
+        self.carried: list[Any] = []
+        self._timers: dict[Timer, None] = {}
+        self._closing: trio.CancelScope | None = None
+        self._current: Any = NOTHING
+        self._handled = 0
+        self._marked = False
+        self._since = 0.0
+        self._ending: tuple[Reason, Any, BaseException | None] | None = None
+        behaviour.me = Me(self)
+
+    # ── its life ────────────────────────────────────────────────────────────
+
+    async def work(self) -> None:
+        """Take the name, get ready, handle messages until told to stop.
+
+        Cancellation: the message in work is not handled again.
+        """
+        if self.spec.name is not None:
+            self.host.registry.register(self.spec.name, self.ref)
+        self._since = trio.current_time()
+        extra = await self.behaviour.init()
+        if isinstance(extra, Ignore):
+            if self.starter is not None:
+                self.starter.resolve(ready=False, extra=extra)
+            return
+        if self.former is not None:
+            self._take_over(self.former)
+            self.former = None
+        self.mark_ready(extra)
+        await self._serve()
+
+    async def _serve(self) -> None:
+        handled = 0
+        take = self.mailbox.take
+        while self._ending is None:
+            message = take()
+            if message is NOTHING:
+                handled = 0
+                await self.mailbox.wait()
+                continue
+            if type(message) in _INTERNAL:
+                if not await self._internal(message):
+                    return
+            else:
+                await self._one(message)
+            handled += 1
+            if handled >= BATCH:
+                handled = 0
+                await trio.lowlevel.checkpoint()
+
+    async def _one(self, message: Any) -> None:
+        call = message if type(message) is Call else None
+        if call is not None and not call.waiting:
+            return
+        body = message if call is None else call.message
+        if type(body) is _Tick:
+            body = body.timer.delivered()
+        self._begin(message)
+        value = self.behaviour.receive(body, call)
+        if self._async:
+            value = await value
+        self._end(value, call)
+
+    def _sync(self, body: Any, call: Call | None) -> Any:
+        """Handle an ask in its caller's step."""
+        self._begin(call)
+        value = self.behaviour.receive(body, call)
+        self._end(value, call)
+        return LATER
+
+    def _begin(self, message: Any) -> None:
+        self._current = message
+        self._since = trio.current_time()
+
+    def _end(self, value: Any, call: Call | None) -> None:
+        self._handled += 1
+        self._current = NOTHING
+        self._since = trio.current_time()
+        if self.stashed_now:
+            self.stashed_now = False
+            return
+        if inspect.iscoroutine(value):
+            value.close()
+            raise BadReturn(f"{type(self.behaviour).__name__}.receive gave a coroutine; make it an async method")
+        if value is LATER:
+            if call is None:
+                raise BadReturn("LATER answers nobody: the message was a tell")
+        elif call is not None and not call.answer(value):
+            self.late_answers += 1
+
+    async def _internal(self, message: Any) -> bool:
+        """Handle a message of the runtime; tell whether to go on."""
+        if type(message) is _Inspect:
+            message.run()
+            return True
+        if type(message) in (Down, Linked):
+            await self._one(message)
+            return True
+        if isinstance(message, Actor.crash_message):
+            raise message.error
+        return False
+
+    def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
+        end = super()._exit(reason, raised, lost)
+        if isinstance(raised, BadReturn):
+            return attrs.evolve(end, reason=Reason.bad_return)
+        if self._ending is not None and reason in (Reason.normal, Reason.shutdown):
+            ending, payload, cause = self._ending
+            return attrs.evolve(end, reason=ending, payload=payload, cause=cause)
+        return end
+
+    def must_close(self) -> bool:
+        """Tell whether the behaviour cleans up."""
+        return type(self.behaviour).terminate is not Behaviour.terminate
+
+    async def closing(self, exit: Exit) -> None:
+        """Run ``terminate`` under a shield that ends with its time, or with a kill.
+
+        Cancellation: shielded.
+        """
+        if self._killed:
+            return
+        deadline = trio.current_time() + self.behaviour.terminate_seconds
+        with trio.CancelScope(shield=True, deadline=deadline) as self._closing:
+            await self.behaviour.terminate(exit)
+
+    def kill(self) -> None:
+        """Cancel the work, and the clean-up with it."""
+        super().kill()
+        if self._closing is not None:
+            self._closing.cancel()
+
+    def end_as(self, reason: Reason, payload: Any = None, cause: BaseException | None = None) -> None:
+        """End in the running step with this reason, whatever is in work."""
+        if self._ending is None and self.exit is None:
+            self._ending = (reason, payload, cause)
+            self.cut()
+
+    def ended(self, exit: Exit) -> None:
+        """Give everything back, in the order the module's docstring gives."""
+        for timer in list(self._timers):
+            timer.cancel()
+        comes_back = self._may_come_back(exit)
+        name = self.spec.name
+        if name is not None:
+            self.host.registry.unregister(name, self.ref)
+            if comes_back:
+                self._marked = True
+                self.host.registry.restarting(name)
+        # What was set aside counts as unread, and came before the rest.
+        self.mailbox.put_back(self.stash)
+        self.stash = []
+        if self.spec.messages is OnRestart.keep and comes_back:
+            self.carried = self._unread()
+            if self.former is not None:
+                # It never got ready: all of it waits for the incarnation after this one.
+                self.former.carried += self.carried
+                self.carried = []
+        super().ended(exit)
+
+    def _may_come_back(self, exit: Exit) -> bool:
+        comes_back = getattr(self.parent, "brings_back", None)
+        return comes_back is not None and bool(comes_back(self, exit))
+
+    def _unread(self) -> list[Any]:
+        left = []
+        for message in self.mailbox.close():
+            if type(message) is Call:
+                if message.waiting:
+                    message.leave()
+                    left.append(message)
+            elif type(message) not in _INTERNAL:
+                left.append(message)
+        return left
+
+    def _take_over(self, former: BehaviourActor) -> None:
+        """Take the messages that a former incarnation left unread, in order; open asks stay open."""
+        messages, former.carried = former.carried, []
+        for message in messages:
+            if type(message) is Call:
+                message.join(self._calls)
+        self.mailbox.put_back(messages)
+
+    @property
+    def returns(self) -> bool:
+        """Whether a name or messages wait for a next incarnation."""
+        return self._marked or bool(self.carried)
+
+    def followed_by(self, child: Child) -> None:
+        """Hand on what was left unread."""
+        if isinstance(child, BehaviourActor):
+            child.former = self
+
+    def let_go(self) -> None:
+        """Drop what was kept for a next incarnation: there is none."""
+        if self._marked and self.spec.name is not None:
+            self.host.registry.forget(self.spec.name)
+        messages, self.carried = self.carried, []
+        for message in messages:
+            self.dead_letter(message, Cause.unread)
+            if type(message) is Call:
+                message.fail(ActorGone(GoneReason.stopped, self.path, self.exit))
+
+    # ── looking inside ──────────────────────────────────────────────────────
+
+    def statistics(self) -> Statistics:
+        """Look at it from outside; needs nobody's cooperation."""
+        state = "ended" if self.exit is not None else "stopping" if self.asked is not None else self._state()
+        message = None if self._current is NOTHING else self._current
+        body = message.message if type(message) is Call else message
+        return Statistics(
+            self.path,
+            state,
+            self._since,
+            body,
+            self._handled,
+            self.mailbox.statistics(),
+            len(self.stash),
+            self.dead_letters,
+            self.late_answers,
+        )
+
+    def _state(self) -> str:
+        if self.starter is not None and not self.starter.over:
+            return "init"
+        if self.mailbox.paused:
+            return "suspended"
+        return "waiting" if self._current is NOTHING else "working"
+
+    async def between_messages(self, run: Callable[[], Any], timeout: float | None) -> Any:
+        """Run ``run`` between two messages, in the system lane, and give what it gave.
+
+        Cancellation: done or not done.
+        """
+        if self.exit is not None:
+            raise ActorGone(GoneReason.noproc, self.path, self.exit)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call = Call(None, trio.lowlevel.current_task())
+
+        def answer() -> None:
+            if not call.waiting:
+                return
+            try:
+                call.answer(run())
+            except Exception as error:
+                call.fail(error)
+
+        try:
+            self.mailbox.put_system(_Inspect(answer))
+        except MailboxClosed:
+            raise ActorGone(GoneReason.noproc, self.path, self.exit) from None
+        if timeout is not None:
+            call.timeout = self.host.deadlines.at(trio.current_time() + timeout, partial(_late, call))
+        wait = begin_wait(self, "a look inside")
+        call.join(self._calls)
+        try:
+            return await trio.lowlevel.wait_task_rescheduled(call.abort)
+        finally:
+            if wait is not None:
+                self.host.waits.end(wait)
+
+
+def _late(call: Call) -> None:
+    call.fail(trio.TooSlowError())
+
+
+class Timer:
+    """A timer of one incarnation: it dies with it. ``cancel`` it and no tick comes any more."""
+
+    __slots__ = ("_actor", "_entry", "_every", "_message", "_underway", "late")
+
+    def __init__(self, actor: BehaviourActor, message: Any, seconds: float, every: float | None) -> None:
+        self._actor = actor
+        self._message = message
+        self._every = every
+        # Whether a tick lies in the mailbox: there is at most one.
+        self._underway = False
+        # Ticks that found the mailbox full, or the one before still in it.
+        self.late = 0
+        self._entry: Entry = actor.host.deadlines.at(trio.current_time() + seconds, self._tick)
+        actor._timers[self] = None
+
+    def cancel(self) -> None:
+        """Send nothing more; a tick that lies in the mailbox already still comes."""
+        self._entry.cancel()
+        self._actor._timers.pop(self, None)
+
+    def delivered(self) -> Any:
+        """Note that the tick is being handled, and give its message."""
+        self._underway = False
+        return self._message
+
+    def _tick(self) -> None:
+        actor = self._actor
+        if self._every is None:
+            actor._timers.pop(self, None)
+        else:
+            self._entry = actor.host.deadlines.at(self._entry.at + self._every, self._tick)
+        if self._underway:
+            self.late += 1
+            return
+        try:
+            actor.mailbox.put_nowait(_Tick(self))
+            self._underway = True
+        except (MailboxFull, MailboxClosed):
+            self.late += 1
+            actor.dead_letter(self._message, Cause.late_tick)
+
+
+class Monitor:
+    """One watch over something; exactly one `Down` comes of it, or none after ``demonitor``."""
+
+    __slots__ = ("_target", "_tell")
+
+    def __init__(self, target: Child, tell: Callable[[Exit], None]) -> None:
+        self._target = target
+        self._tell = tell
+        target.watch(tell)
+
+    def demonitor(self) -> None:
+        """Watch no longer: no message comes any more."""
+        self._target.unwatch(self._tell)
+
+
+class Me:
+    """What a behaviour knows of itself, and may do."""
+
+    __slots__ = ("_actor",)
+
+    def __init__(self, actor: BehaviourActor) -> None:
+        self._actor = actor
+
+    @property
+    def ref(self) -> Ref[Any]:
+        """Give the address of this incarnation."""
+        return self._actor.ref
+
+    @property
+    def path(self) -> str:
+        """Name this actor."""
+        return self._actor.path
+
+    def stop(self, payload: Any = None, *, reason: Reason = Reason.normal) -> None:
+        """End after the message in work, as ``normal`` or ``shutdown``."""
+        if reason not in (Reason.normal, Reason.shutdown):
+            raise ValueError(f"an actor ends itself as normal or shutdown, not as {reason}")
+        actor = self._actor
+        actor._ending = actor._ending or (reason, payload, None)
+        # An ask may have been handled in its caller's step, while the actor's own task is parked.
+        actor.mailbox.wake()
+
+    def whereis(self, name: str) -> Any:
+        """Give the ref that has the name now, None when nobody has.
+
+        Raises:
+            NameRestarting: its actor is between two incarnations.
+        """
+        return self._actor.host.registry.whereis(name)
+
+    def send_after(self, seconds: float, message: Any) -> Timer:
+        """Leave a message in the own mailbox after so many seconds."""
+        return Timer(self._actor, message, _seconds(seconds), None)
+
+    def send_every(self, seconds: float, message: Any) -> Timer:
+        """Leave a message every so many seconds, at most one undelivered at a time."""
+        every = _seconds(seconds)
+        if every <= 0:
+            raise ValueError("a periodic timer needs seconds above 0")
+        return Timer(self._actor, message, every, every)
+
+    def stash(self) -> None:
+        """Set the message in work aside; an ask stays open.
+
+        Raises:
+            StashFull: it holds `STASH_BOUND` messages.
+        """
+        actor = self._actor
+        if actor._current is NOTHING:
+            raise RuntimeError("no message is in work")
+        if len(actor.stash) >= STASH_BOUND:
+            raise StashFull(f"the stash holds {STASH_BOUND} messages")
+        actor.stash.append(actor._current)
+        actor.stashed_now = True
+
+    def unstash_all(self) -> None:
+        """Put what was set aside back at the front of the mailbox, in order."""
+        actor = self._actor
+        messages, actor.stash = actor.stash, []
+        actor.mailbox.put_back(messages)
+
+    def monitor(self, ref: Any) -> Monitor:
+        """Have one `Down` message when ``ref`` ends; at once, with ``noproc``, if it has."""
+        actor, target = self._actor, child_of(ref)
+        if target.exit is not None:
+            gone = Exit(target.path, Reason.noproc, trio.current_time())
+            actor.mailbox.put_system(Down(ref, gone))
+            return Monitor(target, _nothing)
+        return Monitor(target, partial(_tell_down, actor, ref))
+
+    def link(self, ref: Any) -> None:
+        """Tie both ends together: an end other than ``normal`` ends the other side with the same reason.
+
+        An actor with ``trap_ends`` gets a `Linked` message instead. Linking twice is
+        linking once; a ref that has ended counts as ``noproc``.
+        """
+        link(self._actor, ref)
+
+    def unlink(self, ref: Any) -> None:
+        """Untie; nothing happens if there is no link."""
+        unlink(self._actor, ref)
+
+
+def _nothing(_exit: Exit) -> None:
+    """Hear of an end that was told already."""
+
+
+def _seconds(value: object) -> float:
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):  # type: ignore[operator]
+        raise ValueError(f"seconds must be a finite number from 0 on, not {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def child_of(ref: Any) -> Child:
+    """Give the child behind a ref of any kind."""
+    for name in ("_actor", "_task", "_supervisor"):
+        child = getattr(ref, name, None)
+        if isinstance(child, Child):
+            return child
+    raise TypeError(f"{ref!r} is no ref")
+
+
+def _tell_down(actor: BehaviourActor, ref: Any, exit: Exit) -> None:
+    if actor.exit is None:
+        actor.mailbox.put_system(Down(ref, exit))
+
+
+def link(actor: BehaviourActor, ref: Any) -> None:
+    """Tie an actor and whatever stands behind ``ref``; see `Me.link`."""
+    target = child_of(ref)
+    if target is actor or target in actor.links:
+        return
+    if target.exit is not None:
+        _linked_end(actor, target, ref, attrs.evolve(target.exit, reason=Reason.noproc))
+        return
+    # Each side hears of the other's end: what the target's watcher does here, and the actor's watcher there.
+    here = partial(_linked_end, actor, target, ref)
+    there = partial(_linked_end, target, actor, actor.ref)
+    target.watch(here)
+    actor.watch(there)
+    actor.links[target] = (here, there)
+    if isinstance(target, BehaviourActor):
+        target.links[actor] = (there, here)
+
+
+def unlink(actor: BehaviourActor, ref: Any) -> None:
+    """Untie an actor and whatever stands behind ``ref``."""
+    target = child_of(ref)
+    pair = actor.links.pop(target, None)
+    if pair is None:
+        return
+    target.unwatch(pair[0])
+    actor.unwatch(pair[1])
+    if isinstance(target, BehaviourActor):
+        target.links.pop(actor, None)
+
+
+def _linked_end(here: Child, ended: Child, ref: Any, exit: Exit) -> None:
+    """Hear on one side that the other one has ended."""
+    if here.exit is not None:
+        return
+    if not isinstance(here, BehaviourActor):
+        if exit.reason is not Reason.normal:
+            here.order_stop(exit)
+        return
+    pair = here.links.pop(ended, None)
+    if pair is not None:
+        here.unwatch(pair[1])
+    if here.behaviour.trap_ends:
+        here.mailbox.put_system(Linked(ref, exit))
+    elif exit.reason is not Reason.normal:
+        here.end_as(exit.reason, exit.payload, exit.cause)
+
+
+class BehaviourRef(Ref[Any]):
+    """The address of one incarnation of a behaviour, with a way to look inside.
+
+    Looking and changing travel in the system lane: they work with a full mailbox, and
+    are served between two messages.
+    """
+
+    _actor: BehaviourActor
+
+    def statistics(self) -> Statistics:  # type: ignore[override]
+        """Look at it from outside; needs nobody's cooperation."""
+        return self._actor.statistics()
+
+    async def get_state(self, timeout: float | None = None) -> Any:
+        """Give what the behaviour's ``get_state`` gives.
+
+        Cancellation: nothing changed.
+
+        Raises:
+            ActorGone: it has ended.
+            trio.TooSlowError: it did not come to it in time.
+        """
+        return await self._actor.between_messages(self._actor.behaviour.get_state, timeout)
+
+    async def replace_state(self, state: Any, timeout: float | None = None) -> None:
+        """Hand a state to the behaviour's ``replace_state``.
+
+        Cancellation: replaced or not.
+
+        Raises:
+            ActorGone: it has ended.
+            trio.TooSlowError: it did not come to it in time; unknown whether it will.
+        """
+        await self._actor.between_messages(partial(self._actor.behaviour.replace_state, state), timeout)
+
+    async def suspend(self, timeout: float | None = None) -> None:
+        """Handle only system messages from now on; a stop still works.
+
+        Cancellation: suspended or not.
+        """
+        await self._actor.between_messages(partial(_pause, self._actor, True), timeout)
+
+    async def resume(self, timeout: float | None = None) -> None:
+        """Handle messages again.
+
+        Cancellation: resumed or not.
+        """
+        await self._actor.between_messages(partial(_pause, self._actor, False), timeout)
+
+
+def _pause(actor: BehaviourActor, paused: bool) -> None:
+    actor.mailbox.paused = paused
+
+
+class Named:
+    """A name in place of a ref: each message goes to the incarnation that lives then.
+
+    ``patient`` asks and sends wait, within their deadline, for one that is restarting;
+    others are told at once.
+    """
+
+    __slots__ = ("_host", "_patient", "name")
+
+    def __init__(self, host: Owner, name: str, *, patient: bool = False) -> None:
+        self._host = host
+        self.name = name
+        self._patient = patient
+
+    def tell(self, message: Any) -> None:
+        """Leave a message; to a name that nobody has it is a dead letter.
+
+        Raises:
+            MailboxFull: there is no room, and the policy is wait or fail.
+        """
+        ref = self._now()
+        if ref is None:
+            self._lost(message)
+        else:
+            ref.tell(message)
+
+    async def send(self, message: Any) -> None:
+        """Leave a message, waiting for room.
+
+        Cancellation: the message was not left.
+        """
+        ref = await self._then()
+        if ref is None:
+            self._lost(message)
+            await trio.lowlevel.checkpoint()
+        else:
+            await ref.send(message)
+
+    async def ask(self, message: Any, timeout: float | None = None) -> Any:
+        """Ask whoever has the name.
+
+        Cancellation: as `Ref.ask`.
+
+        Raises:
+            ActorGone: ``noproc`` when nobody has the name, ``restarting`` between two incarnations.
+            trio.TooSlowError: no answer in time.
+        """
+        if timeout is None:
+            return await self._ask(message)
+        with trio.fail_after(timeout):
+            return await self._ask(message)
+
+    async def _ask(self, message: Any) -> Any:
+        ref = await self._then()
+        if ref is None:
+            raise ActorGone(GoneReason.noproc, self.name)
+        return await ref.ask(message)
+
+    def _now(self) -> Any:
+        try:
+            return self._host.registry.whereis(self.name)
+        except Refused:
+            return None
+
+    async def _then(self) -> Any:
+        try:
+            return self._host.registry.whereis(self.name)
+        except Refused:
+            if self._patient:
+                return await self._host.registry.wait_for(self.name)
+            raise ActorGone(GoneReason.restarting, self.name) from None
+
+    def _lost(self, message: Any) -> None:
+        sender = CURRENT.get()
+        path = None if sender is None else sender.path
+        self._host.dead_letters.put(DeadLetter(self.name, path, message, Cause.noproc, trio.current_time()))

@@ -1,0 +1,59 @@
+"""What the ``start`` of a child spec may say besides giving work to run.
+
+    def start():
+        return IGNORE                       # does not want to run; the spec is kept
+
+    async def serve(*, task_status):        # trio's convention: tells by itself when it is ready
+        socket = await listen()
+        task_status.started(socket)         # goes to whoever called `start_child`
+        ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from actors.runtime.child import Child
+
+
+class Ignore:
+    """The mark of a start that does not want to run: `IGNORE`."""
+
+    def __repr__(self) -> str:
+        return "IGNORE"
+
+
+IGNORE: Final = Ignore()
+
+
+class TaskStatus:
+    """What a function that asks for ``task_status`` is given; ``started`` tells that it is ready."""
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+
+    def started(self, value: Any = None) -> None:
+        """Tell that the function is ready; ``value`` goes to whoever started it."""
+        assert self.child is not None
+        self.child.mark_ready(value)
+
+
+def wants_status(start: Callable[..., Any]) -> bool:
+    """Whether a start follows trio's convention and tells by itself when it is ready.
+
+    Nothing is remembered of ``start``: a cache would keep what its closure holds.
+    """
+    if isinstance(start, functools.partial):
+        return "task_status" not in start.keywords and wants_status(start.func)
+    code = getattr(start, "__code__", None)
+    if code is not None and not hasattr(start, "__wrapped__"):
+        return "task_status" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if inspect.isclass(start):
+        return False
+    try:
+        return "task_status" in inspect.signature(start).parameters
+    except (TypeError, ValueError):
+        return False

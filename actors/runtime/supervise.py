@@ -1,0 +1,66 @@
+"""A supervisor, described: what its children are, and what it does when they end."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from actors.runtime.plan import Report
+from actors.runtime.specs import ChildSpec, Flags, check_specs, read_flags, warnings_of
+
+log = logging.getLogger("actors.supervisor")
+
+
+@attrs.frozen(eq=False)
+class Supervise:
+    """A supervisor as a child: what the ``start`` of its spec returns.
+
+    ``specs`` and ``flags`` were checked when this was made, so a fault is found before
+    anything starts. A ``start`` is called at each start of the supervisor, so it can
+    decide anew each time, and may give `IGNORE` as well.
+    """
+
+    specs: tuple[ChildSpec, ...]
+    flags: Flags
+    extra: tuple[Any, ...] = ()
+    may_restart: Callable[[Hashable, float], str | None] | None = None
+    chance: Callable[[], float] = random.random
+    on_report: Callable[[str, Report], None] | None = None
+
+
+def supervise(
+    specs: Iterable[ChildSpec | Mapping[str, Any]] = (),
+    flags: Flags | Mapping[str, Any] | None = None,
+    *,
+    extra: tuple[Any, ...] = (),
+    may_restart: Callable[[Hashable, float], str | None] | None = None,
+    chance: Callable[[], float] = random.random,
+    on_report: Callable[[str, Report], None] | None = None,
+) -> Supervise:
+    """Describe a supervisor: children in the order of starting, and flags.
+
+    A dynamic supervisor starts none of them by itself: it takes one spec at most, the
+    template of the children that ``start_child(args=...)`` starts. ``extra`` are
+    arguments that stand before each child's own. ``may_restart(id, now)`` gives a reason
+    against a restart, or None. ``on_report`` hears of each report with the path of the
+    supervisor; without it they are logged.
+
+    Raises:
+        ConfigError: every fault of every spec and flag, with its place.
+    """
+    read = read_flags(flags)
+    known = check_specs(specs, read)
+    warn_of(known, read)
+    return Supervise(known, read, extra, may_restart, chance, on_report)
+
+
+def warn_of(specs: Iterable[ChildSpec], flags: Flags) -> None:
+    """Log why children might be restarted for ever, for whoever looks: the defaults are such a case."""
+    if log.isEnabledFor(logging.DEBUG):
+        for spec in specs:
+            for warning in warnings_of(spec, flags):
+                log.debug("%s", warning)
