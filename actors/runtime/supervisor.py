@@ -20,15 +20,15 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import attrs
 import trio
 
-from actors.errors import ActorGone, GoneReason, MailboxClosed
+from actors.errors import ActorGone, GoneReason, MailboxClosed, WouldDeadlock
 from actors.runtime.actor import LATER, Actor, Call
 from actors.runtime.child import Child, Owner, Returning, Startable, Starter, refuse_own_stop
 from actors.runtime.exits import Exit, Reason, root_cause
@@ -458,7 +458,8 @@ class Supervisor(Actor[Any]):
         if spec.start_timeout is not None:
             at = trio.current_time() + spec.start_timeout
             timeout = self.host.deadlines.at(at, partial(starter.resolve, ready=False, extra=_TOO_SLOW))
-        await starter.wait()
+        with self._waiting([child], "the start of"):
+            await starter.wait()
         if timeout is not None:
             timeout.cancel()
         child.starter = None
@@ -530,8 +531,22 @@ class Supervisor(Actor[Any]):
                 self._report(report)
 
     async def _stop_tasks(self, children: list[Child], why: object) -> None:
-        host = self.host
-        await host.stop_children([(child, self._grace_of(child)) for child in children], why)
+        graces = [(child, self._grace_of(child)) for child in children]
+        with self._waiting(children, "the end of"):
+            await self.host.stop_children(graces, why)
+
+    @contextmanager
+    def _waiting(self, children: Sequence[Child], what: str) -> Iterator[None]:
+        """Stand in the wait-for graph while this loop waits for children, so that one that asks back is told."""
+        wait = None
+        # What would close a cycle here is bounded by a grace all the same; only a request of a child is refused.
+        with suppress(WouldDeadlock):
+            wait = self.host.waits.begin(self, children, what=what, any_of=False)
+        try:
+            yield
+        finally:
+            if wait is not None:
+                self.host.waits.end(wait)
 
     def _grace_of(self, child: Child) -> float | None:
         place = self._of.get(child)
@@ -590,6 +605,10 @@ class Supervisor(Actor[Any]):
         ordered = self.plan.terminate_child(message.which)
         if isinstance(ordered, Answer):
             return ordered
+        # A child that waits for its own end is told so, and nothing is stopped.
+        self.host.waits.end(
+            self.host.waits.begin(self, [self._by_child[key] for key in ordered.keys], what="the end of", any_of=False)
+        )
         await self._stop(ordered.keys)
         return Answer(Word.ok)
 

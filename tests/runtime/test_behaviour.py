@@ -723,3 +723,33 @@ async def test_N17_no_policy_delays_or_drops_a_stop_or_a_down(autojump_clock, ov
         full.tell("z")
         began = trio.current_time()
         assert (await full.stop()).reason is Reason.shutdown and trio.current_time() == began
+
+
+# ── a child and its supervisor ──────────────────────────────────────────────
+
+
+async def test_an_init_that_asks_the_supervisor_that_waits_for_it_is_told_of_the_cycle(autojump_clock):
+    class AsksUp(Behaviour):
+        async def init(self) -> None:
+            await b.top.count_children()
+
+    async with bench() as b:
+        began = trio.current_time()
+        answer = await b.top.start_child(ChildSpec("up", AsksUp))
+        assert answer.word == "error" and trio.current_time() == began
+        assert answer.reason.cause.cycle == ("top/up", "top", "top/up")
+        assert (await b.top.count_children()).specs == 0
+
+
+async def test_a_child_that_waits_for_its_own_end_is_told_and_nothing_is_stopped(autojump_clock):
+    class EndsItself(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            try:
+                await b.top.terminate_child("self")
+            except WouldDeadlock as error:
+                return error.cycle
+
+    async with bench(ChildSpec("self", EndsItself)) as b:
+        ref = await b.ref("self")
+        assert await ref.ask("end") == ("top", "top/self", "top")
+        assert ref.exit is None and len(b.tree.host.waits) == 0
