@@ -12,6 +12,7 @@
     │   │   ├── AgentCap  DepthCap  BudgetExhausted  UnknownPrice  LeafSpawn
     │   ├── BudgetExceeded      an agent's own cap, not the tree's: nothing latches
     │   ├── ToolCallCap         the tree's ceiling on tool calls
+    │   ├── ChildRefused        a supervisor did not start a child
     │   ├── MailboxFull  MailboxClosed  Stopping  AlreadyRegistered  NameRestarting
     │   └── TerminalAlreadyCommitted
     ├── ActorGone               an ask cannot be answered: ``noproc``, crashed, or stopped first
@@ -320,6 +321,15 @@ class ToolCallCap(Refused):
 
     def __str__(self) -> str:
         return f"tool call cap reached ({self.used} of {self.max} calls used)"
+
+
+class ChildRefused(Refused):
+    """A supervisor did not start a child. ``word`` is its answer, ``reason`` what came with it."""
+
+    def __init__(self, supervisor: str, word: str, reason: Any = None) -> None:
+        self.word = word
+        self.reason = reason
+        super().__init__(f"{supervisor} started nothing: {word}" + (f" ({reason})" if reason is not None else ""))
 
 
 class MailboxFull(Refused):

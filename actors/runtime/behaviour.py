@@ -57,6 +57,12 @@ class Down:
 
     ref: Any
     exit: Exit
+    _monitor: Monitor | None = attrs.field(default=None, repr=False, eq=False)
+
+    @property
+    def void(self) -> bool:
+        """Whether nobody wants to hear of it any more."""
+        return self._monitor is not None and self._monitor.over
 
 
 @attrs.frozen
@@ -261,7 +267,8 @@ class BehaviourActor(Actor[Any]):
             message.run()
             return True
         if type(message) in (Down, Linked):
-            await self._one(message)
+            if not (type(message) is Down and message.void):
+                await self._one(message)
             return True
         if isinstance(message, Actor.crash_message):
             raise message.error
@@ -477,15 +484,26 @@ class Timer:
 class Monitor:
     """One watch over something; exactly one `Down` comes of it, or none after ``demonitor``."""
 
-    __slots__ = ("_target", "_tell")
+    __slots__ = ("_actor", "_ref", "_target", "over")
 
-    def __init__(self, target: Child, tell: Callable[[Exit], None]) -> None:
-        self._target = target
-        self._tell = tell
-        target.watch(tell)
+    def __init__(self, actor: BehaviourActor, ref: Any) -> None:
+        self._actor = actor
+        self._ref = ref
+        self._target = child_of(ref)
+        # Whether it was called off: a message that lies in the mailbox is passed over then.
+        self.over = False
+        if self._target.exit is None:
+            self._target.watch(self._tell)
+        else:
+            self._tell(Exit(self._target.path, Reason.noproc, trio.current_time()))
+
+    def _tell(self, exit: Exit) -> None:
+        if self._actor.exit is None:
+            self._actor.mailbox.put_system(Down(self._ref, exit, self))
 
     def demonitor(self) -> None:
-        """Watch no longer: no message comes any more."""
+        """Watch no longer: no message comes any more, not even one that is underway."""
+        self.over = True
         self._target.unwatch(self._tell)
 
 
@@ -557,12 +575,7 @@ class Me:
 
     def monitor(self, ref: Any) -> Monitor:
         """Have one `Down` message when ``ref`` ends; at once, with ``noproc``, if it has."""
-        actor, target = self._actor, child_of(ref)
-        if target.exit is not None:
-            gone = Exit(target.path, Reason.noproc, trio.current_time())
-            actor.mailbox.put_system(Down(ref, gone))
-            return Monitor(target, _nothing)
-        return Monitor(target, partial(_tell_down, actor, ref))
+        return Monitor(self._actor, ref)
 
     def link(self, ref: Any) -> None:
         """Tie both ends together: an end other than ``normal`` ends the other side with the same reason.
@@ -575,10 +588,6 @@ class Me:
     def unlink(self, ref: Any) -> None:
         """Untie; nothing happens if there is no link."""
         unlink(self._actor, ref)
-
-
-def _nothing(_exit: Exit) -> None:
-    """Hear of an end that was told already."""
 
 
 def _seconds(value: object) -> float:
@@ -596,25 +605,21 @@ def child_of(ref: Any) -> Child:
     raise TypeError(f"{ref!r} is no ref")
 
 
-def _tell_down(actor: BehaviourActor, ref: Any, exit: Exit) -> None:
-    if actor.exit is None:
-        actor.mailbox.put_system(Down(ref, exit))
-
-
-def link(actor: BehaviourActor, ref: Any) -> None:
-    """Tie an actor and whatever stands behind ``ref``; see `Me.link`."""
+def link(actor: Child, ref: Any) -> None:
+    """Tie a child of any kind and whatever stands behind ``ref``; see `Me.link`."""
     target = child_of(ref)
-    if target is actor or target in actor.links:
+    if target is actor or (isinstance(actor, BehaviourActor) and target in actor.links):
         return
     if target.exit is not None:
         _linked_end(actor, target, ref, attrs.evolve(target.exit, reason=Reason.noproc))
         return
     # Each side hears of the other's end: what the target's watcher does here, and the actor's watcher there.
     here = partial(_linked_end, actor, target, ref)
-    there = partial(_linked_end, target, actor, actor.ref)
+    there = partial(_linked_end, target, actor, getattr(actor, "ref", actor))
     target.watch(here)
     actor.watch(there)
-    actor.links[target] = (here, there)
+    if isinstance(actor, BehaviourActor):
+        actor.links[target] = (here, there)
     if isinstance(target, BehaviourActor):
         target.links[actor] = (there, here)
 

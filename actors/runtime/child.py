@@ -138,7 +138,7 @@ class Child:
     costs half as much. ``exit`` is None while it lives.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
+    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "awaits", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
 
     def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
         self.path = path
@@ -160,6 +160,8 @@ class Child:
         self.starter: Starter | None = None
         # The task of its work, while that runs.
         self.task: trio.lowlevel.Task | None = None
+        # Whose end its own task waits for now; a mark for the wait-for graph.
+        self.awaits: Child | None = None
         # Who is told of the end besides the parent: monitors and links. Sync; must not raise.
         self.watchers: dict[Callable[[Exit], None], None] | None = None
 

@@ -55,7 +55,7 @@ class Host:
         self.deadlines = Deadlines()
         self.dead_letters = DeadLetters()
         self.registry: Registry[Any] = Registry()
-        self.waits = WaitGraph(_path_of)
+        self.waits = WaitGraph(_path_of, _awaited)
         self.services: trio.Nursery
         self.nursery: trio.Nursery
         self.fatal: BaseException | None = None
@@ -237,6 +237,10 @@ class _Turns(trio.abc.Instrument):
         self._turns += 1
         if self._turns >= KILL_TURNS and time.monotonic() - self._began >= KILL_WAIT:
             self._scope.cancel()
+
+
+def _awaited(node: Any) -> Any:
+    return node.awaits
 
 
 def _path_of(node: Any) -> str:

@@ -67,10 +67,16 @@ _Stuck = dict[Hashable, list[_Open]]
 _Link = tuple[Wait, Hashable]
 
 
+def _nobody(_node: Hashable) -> Hashable | None:
+    return None
+
+
 class WaitGraph:
     """The waits of one tree.
 
-    ``name`` gives the readable name of a node.
+    ``name`` gives the readable name of a node. ``standing`` gives the one target that a
+    node waits for by a mark of its own, without an entry here, or None: the cheap
+    form for a wait that happens often and closes a cycle seldom.
 
         wait = graph.begin(me, [callee], what="an answer from", any_of=False)
         try:
@@ -79,8 +85,13 @@ class WaitGraph:
             graph.end(wait)
     """
 
-    def __init__(self, name: Callable[[Hashable], str] = str) -> None:
+    def __init__(
+        self,
+        name: Callable[[Hashable], str] = str,
+        standing: Callable[[Hashable], Hashable | None] = _nobody,
+    ) -> None:
         self._name = name
+        self._standing = standing
         # Nodes without a wait are not in it, so it is empty when nobody waits.
         self._waits: dict[Hashable, dict[Wait, None]] = {}
 
@@ -117,6 +128,17 @@ class WaitGraph:
         self._waits.setdefault(waiter, {})[wait] = None
         return wait
 
+    def check(self, waiter: Hashable, target: Hashable, *, what: str) -> None:
+        """Look whether a wait of ``waiter`` for ``target`` could ever end, and enter nothing.
+
+        Free while nobody stands in the graph: a cycle has a wait that was entered.
+
+        Raises:
+            WouldDeadlock: it could not.
+        """
+        if self._waits:
+            self.end(self.begin(waiter, (target,), what=what, any_of=False))
+
     def end(self, wait: Wait) -> None:
         """Take a wait out; nothing happens if it is out already."""
         waits = self._waits.get(wait.waiter)
@@ -150,13 +172,17 @@ class WaitGraph:
     # ── the walk ────────────────────────────────────────────────────────────
 
     def _alone(self, node: Hashable) -> list[Wait]:
-        return [wait for wait in self._waits.get(node, ()) if wait.alone]
+        alone = [wait for wait in self._waits.get(node, ()) if wait.alone]
+        target = self._standing(node)
+        if target is not None:
+            alone.append(Wait(node, "the end of", False, True, (target,)))
+        return alone
 
     def _sure_to_end(self, wait: Wait) -> bool:
         """Tell whether nothing blocks those it waits for. Nearly every wait is such, and needs no walk."""
         targets = wait.targets
         # The common case by far, an ask of somebody who waits for nobody.
-        if len(targets) == 1 and targets[0] not in self._waits:
+        if len(targets) == 1 and targets[0] not in self._waits and self._standing(targets[0]) is None:
             return targets[0] != wait.waiter
         works = (target != wait.waiter and not self._alone(target) for target in targets)
         return not targets or (any(works) if wait.any_of else all(works))
