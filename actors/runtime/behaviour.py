@@ -148,6 +148,8 @@ class _Tick:
 
 # Messages of the runtime itself, which no handler sees, and those it sees that come through the system lane.
 _INTERNAL: Final = frozenset({_Inspect, Down, Linked, *Actor.system_messages})
+# What has a message inside.
+_WRAPPED: Final = frozenset({Call, _Tick})
 
 
 class BehaviourActor(Actor[Any]):
@@ -204,7 +206,7 @@ class BehaviourActor(Actor[Any]):
 
     async def _serve(self) -> None:
         handled = 0
-        take = self.mailbox.take
+        take, receive = self.mailbox.take, self.behaviour.receive
         while self._ending is None:
             message = take()
             if message is NOTHING:
@@ -214,8 +216,11 @@ class BehaviourActor(Actor[Any]):
             if type(message) in _INTERNAL:
                 if not await self._internal(message):
                     return
-            else:
+            elif self._async or type(message) in _WRAPPED:
                 await self._one(message)
+            else:
+                self._current = message
+                self._end(receive(message, None), None)
             handled += 1
             if handled >= BATCH:
                 handled = 0
@@ -228,36 +233,33 @@ class BehaviourActor(Actor[Any]):
         body = message if call is None else call.message
         if type(body) is _Tick:
             body = body.timer.delivered()
-        self._begin(message)
-        value = self.behaviour.receive(body, call)
+        self._current = message
         if self._async:
-            value = await value
+            self._since = trio.current_time()
+            value = await self.behaviour.receive(body, call)
+            self._since = trio.current_time()
+        else:
+            # A plain method takes no time on the clock, so no times are noted.
+            value = self.behaviour.receive(body, call)
         self._end(value, call)
 
     def _sync(self, body: Any, call: Call | None) -> Any:
         """Handle an ask in its caller's step."""
-        self._begin(call)
-        value = self.behaviour.receive(body, call)
-        self._end(value, call)
+        self._current = call
+        self._end(self.behaviour.receive(body, call), call)
         return LATER
-
-    def _begin(self, message: Any) -> None:
-        self._current = message
-        self._since = trio.current_time()
 
     def _end(self, value: Any, call: Call | None) -> None:
         self._handled += 1
         self._current = NOTHING
-        self._since = trio.current_time()
         if self.stashed_now:
             self.stashed_now = False
-            return
-        if inspect.iscoroutine(value):
-            value.close()
-            raise BadReturn(f"{type(self.behaviour).__name__}.receive gave a coroutine; make it an async method")
-        if value is LATER:
+        elif value is LATER:
             if call is None:
                 raise BadReturn("LATER answers nobody: the message was a tell")
+        elif value is not None and inspect.iscoroutine(value):
+            value.close()
+            raise BadReturn(f"{type(self.behaviour).__name__}.receive gave a coroutine; make it an async method")
         elif call is not None and not call.answer(value):
             self.late_answers += 1
 
