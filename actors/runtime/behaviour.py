@@ -29,15 +29,16 @@ from typing import Any, ClassVar, Final
 import attrs
 import trio
 
-from actors.errors import ActorGone, GoneReason, MailboxClosed, MailboxFull, Refused
+from actors.errors import ActorGone, GoneReason, MailboxClosed
 from actors.runtime.actor import BATCH, LATER, Actor, Call, Ref, begin_wait
-from actors.runtime.child import CURRENT, Child, Owner
-from actors.runtime.dead_letters import Cause, DeadLetter
-from actors.runtime.deadlines import Entry
+from actors.runtime.child import Child, Owner
+from actors.runtime.dead_letters import Cause
 from actors.runtime.exits import Exit, Reason
+from actors.runtime.links import Down, Linked, Monitor, link, unlink
 from actors.runtime.mailbox import NOTHING, MailboxStatistics, Overflow
 from actors.runtime.specs import ChildSpec, OnRestart
 from actors.runtime.starting import Ignore
+from actors.runtime.timers import Tick, Timer, seconds_of
 
 # Messages that an actor may set aside.
 STASH_BOUND: Final = 1024
@@ -49,28 +50,6 @@ class BadReturn(Exception):
 
 class StashFull(Exception):
     """More was set aside than the stash holds."""
-
-
-@attrs.frozen
-class Down:
-    """A monitor's message: what it watched has ended. ``reason`` is ``noproc`` if it had ended before."""
-
-    ref: Any
-    exit: Exit
-    _monitor: Monitor | None = attrs.field(default=None, repr=False, eq=False)
-
-    @property
-    def void(self) -> bool:
-        """Whether nobody wants to hear of it any more."""
-        return self._monitor is not None and self._monitor.over
-
-
-@attrs.frozen
-class Linked:
-    """A link's message, for an actor that asked for ends as messages."""
-
-    ref: Any
-    exit: Exit
 
 
 @attrs.frozen
@@ -141,21 +120,16 @@ class _Inspect:
     run: Callable[[], Any]
 
 
-@attrs.frozen(eq=False)
-class _Tick:
-    timer: Timer
-
-
 # Messages of the runtime itself, which no handler sees, and those it sees that come through the system lane.
 _INTERNAL: Final = frozenset({_Inspect, Down, Linked, *Actor.system_messages})
 # What has a message inside.
-_WRAPPED: Final = frozenset({Call, _Tick})
+_WRAPPED: Final = frozenset({Call, Tick})
 
 
 class BehaviourActor(Actor[Any]):
     """The child that runs a `Behaviour`."""
 
-    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_since", "_timers", "behaviour", "carried", "former", "links", "spec", "stash", "stashed_now")  # noqa: E501
+    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_since", "_timers", "behaviour", "carried", "former", "spec", "stash", "stashed_now")  # noqa: E501
 
     system_messages = tuple(_INTERNAL)
 
@@ -168,7 +142,6 @@ class BehaviourActor(Actor[Any]):
         self.spec = spec
         self.stash: list[Any] = []
         self.stashed_now = False
-        self.links: dict[Child, tuple[Callable[[Exit], None], Callable[[Exit], None]]] = {}
         # The incarnation whose unread messages this one takes over once it is ready.
         self.former: BehaviourActor | None = None
         self.ref: BehaviourRef = BehaviourRef(self)
@@ -231,7 +204,7 @@ class BehaviourActor(Actor[Any]):
         if call is not None and not call.waiting:
             return
         body = message if call is None else call.message
-        if type(body) is _Tick:
+        if type(body) is Tick:
             body = body.timer.delivered()
         self._current = message
         if self._async:
@@ -311,6 +284,13 @@ class BehaviourActor(Actor[Any]):
         if self._ending is None and self.exit is None:
             self._ending = (reason, payload, cause)
             self.cut()
+
+    def linked_end(self, ended: Child, ref: Any, exit: Exit) -> None:
+        """Hear of the end of something linked: as a message, or by ending as it did."""
+        if self.behaviour.trap_ends:
+            self.mailbox.put_system(Linked(ref, exit))
+        elif exit.reason is not Reason.normal:
+            self.end_as(exit.reason, exit.payload, exit.cause)
 
     def ended(self, exit: Exit) -> None:
         """Give everything back, in the order the module's docstring gives."""
@@ -440,75 +420,6 @@ def _late(call: Call) -> None:
     call.fail(trio.TooSlowError())
 
 
-class Timer:
-    """A timer of one incarnation: it dies with it. ``cancel`` it and no tick comes any more."""
-
-    __slots__ = ("_actor", "_entry", "_every", "_message", "_underway", "late")
-
-    def __init__(self, actor: BehaviourActor, message: Any, seconds: float, every: float | None) -> None:
-        self._actor = actor
-        self._message = message
-        self._every = every
-        # Whether a tick lies in the mailbox: there is at most one.
-        self._underway = False
-        # Ticks that found the mailbox full, or the one before still in it.
-        self.late = 0
-        self._entry: Entry = actor.host.deadlines.at(trio.current_time() + seconds, self._tick)
-        actor._timers[self] = None
-
-    def cancel(self) -> None:
-        """Send nothing more; a tick that lies in the mailbox already still comes."""
-        self._entry.cancel()
-        self._actor._timers.pop(self, None)
-
-    def delivered(self) -> Any:
-        """Note that the tick is being handled, and give its message."""
-        self._underway = False
-        return self._message
-
-    def _tick(self) -> None:
-        actor = self._actor
-        if self._every is None:
-            actor._timers.pop(self, None)
-        else:
-            self._entry = actor.host.deadlines.at(self._entry.at + self._every, self._tick)
-        if self._underway:
-            self.late += 1
-            return
-        try:
-            actor.mailbox.put_nowait(_Tick(self))
-            self._underway = True
-        except (MailboxFull, MailboxClosed):
-            self.late += 1
-            actor.dead_letter(self._message, Cause.late_tick)
-
-
-class Monitor:
-    """One watch over something; exactly one `Down` comes of it, or none after ``demonitor``."""
-
-    __slots__ = ("_actor", "_ref", "_target", "over")
-
-    def __init__(self, actor: BehaviourActor, ref: Any) -> None:
-        self._actor = actor
-        self._ref = ref
-        self._target = child_of(ref)
-        # Whether it was called off: a message that lies in the mailbox is passed over then.
-        self.over = False
-        if self._target.exit is None:
-            self._target.watch(self._tell)
-        else:
-            self._tell(Exit(self._target.path, Reason.noproc, trio.current_time()))
-
-    def _tell(self, exit: Exit) -> None:
-        if self._actor.exit is None:
-            self._actor.mailbox.put_system(Down(self._ref, exit, self))
-
-    def demonitor(self) -> None:
-        """Watch no longer: no message comes any more, not even one that is underway."""
-        self.over = True
-        self._target.unwatch(self._tell)
-
-
 class Me:
     """What a behaviour knows of itself, and may do."""
 
@@ -546,14 +457,14 @@ class Me:
 
     def send_after(self, seconds: float, message: Any) -> Timer:
         """Leave a message in the own mailbox after so many seconds."""
-        return Timer(self._actor, message, _seconds(seconds), None)
+        return Timer(self._actor, self._actor._timers, message, seconds_of(seconds), None)
 
     def send_every(self, seconds: float, message: Any) -> Timer:
         """Leave a message every so many seconds, at most one undelivered at a time."""
-        every = _seconds(seconds)
+        every = seconds_of(seconds)
         if every <= 0:
             raise ValueError("a periodic timer needs seconds above 0")
-        return Timer(self._actor, message, every, every)
+        return Timer(self._actor, self._actor._timers, message, every, every)
 
     def stash(self) -> None:
         """Set the message in work aside; an ask stays open.
@@ -590,69 +501,6 @@ class Me:
     def unlink(self, ref: Any) -> None:
         """Untie; nothing happens if there is no link."""
         unlink(self._actor, ref)
-
-
-def _seconds(value: object) -> float:
-    if type(value) not in (int, float) or not 0 <= value < float("inf"):  # type: ignore[operator]
-        raise ValueError(f"seconds must be a finite number from 0 on, not {value!r}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def child_of(ref: Any) -> Child:
-    """Give the child behind a ref of any kind."""
-    for name in ("_actor", "_task", "_supervisor"):
-        child = getattr(ref, name, None)
-        if isinstance(child, Child):
-            return child
-    raise TypeError(f"{ref!r} is no ref")
-
-
-def link(actor: Child, ref: Any) -> None:
-    """Tie a child of any kind and whatever stands behind ``ref``; see `Me.link`."""
-    target = child_of(ref)
-    if target is actor or (isinstance(actor, BehaviourActor) and target in actor.links):
-        return
-    if target.exit is not None:
-        _linked_end(actor, target, ref, attrs.evolve(target.exit, reason=Reason.noproc))
-        return
-    # Each side hears of the other's end: what the target's watcher does here, and the actor's watcher there.
-    here = partial(_linked_end, actor, target, ref)
-    there = partial(_linked_end, target, actor, getattr(actor, "ref", actor))
-    target.watch(here)
-    actor.watch(there)
-    if isinstance(actor, BehaviourActor):
-        actor.links[target] = (here, there)
-    if isinstance(target, BehaviourActor):
-        target.links[actor] = (there, here)
-
-
-def unlink(actor: BehaviourActor, ref: Any) -> None:
-    """Untie an actor and whatever stands behind ``ref``."""
-    target = child_of(ref)
-    pair = actor.links.pop(target, None)
-    if pair is None:
-        return
-    target.unwatch(pair[0])
-    actor.unwatch(pair[1])
-    if isinstance(target, BehaviourActor):
-        target.links.pop(actor, None)
-
-
-def _linked_end(here: Child, ended: Child, ref: Any, exit: Exit) -> None:
-    """Hear on one side that the other one has ended."""
-    if here.exit is not None:
-        return
-    if not isinstance(here, BehaviourActor):
-        if exit.reason is not Reason.normal:
-            here.order_stop(exit)
-        return
-    pair = here.links.pop(ended, None)
-    if pair is not None:
-        here.unwatch(pair[1])
-    if here.behaviour.trap_ends:
-        here.mailbox.put_system(Linked(ref, exit))
-    elif exit.reason is not Reason.normal:
-        here.end_as(exit.reason, exit.payload, exit.cause)
 
 
 class BehaviourRef(Ref[Any]):
@@ -707,81 +555,3 @@ class BehaviourRef(Ref[Any]):
 
 def _pause(actor: BehaviourActor, paused: bool) -> None:
     actor.mailbox.paused = paused
-
-
-class Named:
-    """A name in place of a ref: each message goes to the incarnation that lives then.
-
-    ``patient`` asks and sends wait, within their deadline, for one that is restarting;
-    others are told at once.
-    """
-
-    __slots__ = ("_host", "_patient", "name")
-
-    def __init__(self, host: Owner, name: str, *, patient: bool = False) -> None:
-        self._host = host
-        self.name = name
-        self._patient = patient
-
-    def tell(self, message: Any) -> None:
-        """Leave a message; to a name that nobody has it is a dead letter.
-
-        Raises:
-            MailboxFull: there is no room, and the policy is wait or fail.
-        """
-        ref = self._now()
-        if ref is None:
-            self._lost(message)
-        else:
-            ref.tell(message)
-
-    async def send(self, message: Any) -> None:
-        """Leave a message, waiting for room.
-
-        Cancellation: the message was not left.
-        """
-        ref = await self._then()
-        if ref is None:
-            self._lost(message)
-            await trio.lowlevel.checkpoint()
-        else:
-            await ref.send(message)
-
-    async def ask(self, message: Any, timeout: float | None = None) -> Any:
-        """Ask whoever has the name.
-
-        Cancellation: as `Ref.ask`.
-
-        Raises:
-            ActorGone: ``noproc`` when nobody has the name, ``restarting`` between two incarnations.
-            trio.TooSlowError: no answer in time.
-        """
-        if timeout is None:
-            return await self._ask(message)
-        with trio.fail_after(timeout):
-            return await self._ask(message)
-
-    async def _ask(self, message: Any) -> Any:
-        ref = await self._then()
-        if ref is None:
-            raise ActorGone(GoneReason.noproc, self.name)
-        return await ref.ask(message)
-
-    def _now(self) -> Any:
-        try:
-            return self._host.registry.whereis(self.name)
-        except Refused:
-            return None
-
-    async def _then(self) -> Any:
-        try:
-            return self._host.registry.whereis(self.name)
-        except Refused:
-            if self._patient:
-                return await self._host.registry.wait_for(self.name)
-            raise ActorGone(GoneReason.restarting, self.name) from None
-
-    def _lost(self, message: Any) -> None:
-        sender = CURRENT.get()
-        path = None if sender is None else sender.path
-        self._host.dead_letters.put(DeadLetter(self.name, path, message, Cause.noproc, trio.current_time()))

@@ -138,7 +138,7 @@ class Child:
     costs half as much. ``exit`` is None while it lives.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "awaits", "children", "exit", "host", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
+    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "awaits", "children", "exit", "host", "links", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
 
     def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
         self.path = path
@@ -164,6 +164,8 @@ class Child:
         self.awaits: Child | None = None
         # Who is told of the end besides the parent: monitors and links. Sync; must not raise.
         self.watchers: dict[Callable[[Exit], None], None] | None = None
+        # Whom it ends with, and the two watchers of each link.
+        self.links: dict[Child, tuple[Callable[[Exit], None], Callable[[Exit], None]]] | None = None
 
     # ── what a subclass gives ───────────────────────────────────────────────
 
@@ -319,6 +321,11 @@ class Child:
         if self.watchers is None:
             self.watchers = {}
         self.watchers[watcher] = None
+
+    def linked_end(self, ended: Child, ref: Any, exit: Exit) -> None:
+        """Hear of the end of something linked: whoever takes no messages ends with it, unless it ended normally."""
+        if exit.reason is not Reason.normal:
+            self.order_stop(exit)
 
     def unwatch(self, watcher: Callable[[Exit], None]) -> None:
         """Forget a watcher; nothing happens if it was told already."""

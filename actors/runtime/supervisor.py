@@ -239,7 +239,7 @@ class _Reconfigure:
 class Supervisor(Actor[Any]):
     """The shell around a plan."""
 
-    __slots__ = ("_asked", "_between", "_by_child", "_done", "_names", "_notes", "_of", "handle", "plan", "supervise")
+    __slots__ = ("_asked", "_between", "_by_child", "_done", "_due", "_names", "_notes", "_of", "handle", "plan", "supervise")
 
     def __init__(self, path: str, parent: Child | None, host: Owner, supervise: Supervise) -> None:
         super().__init__(path, parent, host, self._never, may_parent=True)
@@ -252,6 +252,8 @@ class Supervisor(Actor[Any]):
         # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
         self._between: dict[Hashable, Returning] = {}
         self._notes: deque[tuple[Hashable, int]] = deque()
+        # When children are tried again that wait for it: the token of the note and the time, for whoever looks.
+        self._due: dict[Hashable, tuple[int, float]] = {}
         self._asked: _Asked | None = None
         self._done: Finish | None = None
         self._names = 0
@@ -411,9 +413,22 @@ class Supervisor(Actor[Any]):
         if note.seconds <= 0:
             self._notes.append((note.key, note.token))
             return
-        self.host.deadlines.at(trio.current_time() + note.seconds, partial(self._note_due, note))
+        at = trio.current_time() + note.seconds
+        self._due[note.key] = (note.token, at)
+        self.host.deadlines.at(at, partial(self._note_due, note))
+
+    def restarts_due(self) -> dict[str, float]:
+        """Give the children that have ended and wait for their restart, with its time; needs no cooperation."""
+        due = {}
+        for key, (token, at) in self._due.items():
+            kept = self.plan.children.get(key)
+            if kept is not None and kept.status is Status.restarting and kept.token == token:
+                due[f"{self.path}/{kept.spec.id}"] = at
+        return due
 
     def _note_due(self, note: Note) -> None:
+        if self._due.get(note.key, (None,))[0] == note.token:
+            del self._due[note.key]
         if self.exit is None:
             self._notes.append((note.key, note.token))
             self.mailbox.wake()

@@ -27,10 +27,11 @@ import attrs
 import trio
 
 from actors.errors import ChildFailed, ChildRefused
-from actors.runtime.behaviour import BehaviourActor, Monitor, child_of, link
+from actors.runtime.behaviour import BehaviourActor
 from actors.runtime.child import CURRENT, Child
 from actors.runtime.deadlines import Entry
 from actors.runtime.exits import Exit, Reason
+from actors.runtime.links import Monitor, child_of, link
 from actors.runtime.restart import Restart
 from actors.runtime.specs import ChildSpec
 from actors.runtime.supervisor import SupervisorRef

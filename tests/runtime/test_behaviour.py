@@ -10,8 +10,10 @@ import trio.lowlevel
 
 from actors.errors import ActorGone, GoneReason, MailboxFull, NameRestarting, StartFailed, WouldDeadlock
 from actors.runtime.actor import LATER, Call
-from actors.runtime.behaviour import Behaviour, Down, Linked, Named
+from actors.runtime.behaviour import Behaviour
 from actors.runtime.exits import Exit, Reason
+from actors.runtime.links import Down, Linked
+from actors.runtime.named import Named
 from actors.runtime.open_supervisor import SupervisionTree, open_supervisor
 from actors.runtime.plan import Report
 from actors.runtime.specs import Budget, ChildSpec

@@ -7,8 +7,9 @@ import trio
 
 from actors.errors import ChildFailed, ChildRefused
 from actors.runtime.actor import Call
-from actors.runtime.behaviour import Behaviour, Down
+from actors.runtime.behaviour import Behaviour
 from actors.runtime.exits import Reason
+from actors.runtime.links import Down
 from actors.runtime.open_supervisor import open_supervisor
 from actors.runtime.specs import ChildSpec
 from actors.runtime.supervisor import supervise
