@@ -1,7 +1,7 @@
 """Trees of agents on trio, under one containment boundary that nobody inside the tree can raise.
 
-Start with `open_tree` for plain async functions, or `run_tree` for a task
-contract against a model. Names are loaded when they are first used, so that
+Start with `open_tree` for plain async functions, `run_tree` for a task contract
+against a model, or `open_supervisor` for supervised actors alone. Names are loaded when they are first used, so that
 importing `actors.runtime` alone loads neither httpx nor sqlite3.
 """
 
@@ -35,27 +35,53 @@ if TYPE_CHECKING:
     from actors.containment.limits import Containment as Containment
     from actors.containment.prices import PriceTable as PriceTable
     from actors.containment.usage import Usage as Usage
+    from actors.errors import ActorGone as ActorGone
     from actors.errors import ActorsError as ActorsError
     from actors.errors import AgentCap as AgentCap
     from actors.errors import BudgetExceeded as BudgetExceeded
     from actors.errors import BudgetExhausted as BudgetExhausted
     from actors.errors import ChildFailed as ChildFailed
+    from actors.errors import ChildRefused as ChildRefused
     from actors.errors import ConfigError as ConfigError
     from actors.errors import DepthCap as DepthCap
     from actors.errors import Halted as Halted
     from actors.errors import LeafSpawn as LeafSpawn
+    from actors.errors import MailboxFull as MailboxFull
     from actors.errors import ProviderError as ProviderError
+    from actors.errors import RestartsExhausted as RestartsExhausted
     from actors.errors import SpawnRefusal as SpawnRefusal
+    from actors.errors import StartFailed as StartFailed
     from actors.errors import StoreError as StoreError
     from actors.errors import ToolCallCap as ToolCallCap
     from actors.errors import UnknownPrice as UnknownPrice
+    from actors.errors import WouldDeadlock as WouldDeadlock
     from actors.halts import Halt as Halt
     from actors.halts import HaltKind as HaltKind
     from actors.providers.openai_chat import OpenAIChat as OpenAIChat
     from actors.providers.scripted import Scripted as Scripted
+    from actors.runtime.actor import LATER as LATER
+    from actors.runtime.actor import Call as Call
+    from actors.runtime.behaviour import Behaviour as Behaviour
+    from actors.runtime.behaviour import BehaviourRef as BehaviourRef
+    from actors.runtime.exits import Exit as Exit
+    from actors.runtime.exits import Reason as Reason
+    from actors.runtime.links import Down as Down
+    from actors.runtime.links import Linked as Linked
+    from actors.runtime.named import Named as Named
+    from actors.runtime.open_supervisor import open_supervisor as open_supervisor
+    from actors.runtime.specs import Backoff as Backoff
+    from actors.runtime.specs import Budget as Budget
+    from actors.runtime.specs import ChildSpec as ChildSpec
+    from actors.runtime.specs import Flags as Flags
+    from actors.runtime.starting import IGNORE as IGNORE
+    from actors.runtime.supervisor import SupervisorRef as SupervisorRef
+    from actors.runtime.supervisor import supervise as supervise
+    from actors.runtime.tasks import start_task as start_task
+    from actors.runtime.tasks import stream as stream
     from actors.store.store import Store as Store
 
 _WHERE = {
+    "ActorGone": "actors.errors",
     "ActorsError": "actors.errors",
     "Agent": "actors.agents.agent",
     "AgentCap": "actors.errors",
@@ -63,44 +89,68 @@ _WHERE = {
     "AgentLimits": "actors.agents.agent",
     "Agents": "actors.agents.roster",
     "ApproveAll": "actors.agents.approvals",
+    "Backoff": "actors.runtime.specs",
+    "Behaviour": "actors.runtime.behaviour",
+    "BehaviourRef": "actors.runtime.behaviour",
+    "Budget": "actors.runtime.specs",
     "BudgetExceeded": "actors.errors",
     "BudgetExhausted": "actors.errors",
+    "Call": "actors.runtime.actor",
     "ChildFailed": "actors.errors",
     "ChildHandle": "actors.agents.agent",
+    "ChildRefused": "actors.errors",
+    "ChildSpec": "actors.runtime.specs",
     "ConfigError": "actors.errors",
     "Containment": "actors.containment.limits",
     "DenyAll": "actors.agents.approvals",
     "DepthCap": "actors.errors",
+    "Down": "actors.runtime.links",
     "Draw": "actors.containment.ledger_state",
+    "Exit": "actors.runtime.exits",
     "FixedResponder": "actors.agents.approvals",
+    "Flags": "actors.runtime.specs",
     "Halt": "actors.halts",
     "HaltKind": "actors.halts",
     "Halted": "actors.errors",
+    "IGNORE": "actors.runtime.starting",
+    "LATER": "actors.runtime.actor",
     "LeafSpawn": "actors.errors",
     "Ledger": "actors.containment.ledger",
     "LedgerState": "actors.containment.ledger_state",
+    "Linked": "actors.runtime.links",
+    "MailboxFull": "actors.errors",
+    "Named": "actors.runtime.named",
     "OpenAIChat": "actors.providers.openai_chat",
     "Outcome": "actors.agents.outcomes",
     "OutcomeKind": "actors.agents.outcomes",
     "Policy": "actors.agents.policy",
     "PriceTable": "actors.containment.prices",
     "ProviderError": "actors.errors",
+    "Reason": "actors.runtime.exits",
+    "RestartsExhausted": "actors.errors",
     "RunOutcome": "actors.agents.outcomes:Outcome",
     "RunResult": "actors.assembly.running",
     "Scripted": "actors.providers.scripted",
     "SpawnRefusal": "actors.errors",
+    "StartFailed": "actors.errors",
     "Store": "actors.store.store",
     "StoreError": "actors.errors",
+    "SupervisorRef": "actors.runtime.supervisor",
     "TaskContract": "actors.agents.contract",
     "ToolCallCap": "actors.errors",
     "UnknownPrice": "actors.errors",
     "Usage": "actors.containment.usage",
     "Verification": "actors.agents.verification",
+    "WouldDeadlock": "actors.errors",
     "open_ledger": "actors.containment.ledger",
+    "open_supervisor": "actors.runtime.open_supervisor",
     "open_tree": "actors.assembly.trees",
     "run": "actors.assembly.running",
     "run_tree": "actors.assembly.running",
     "run_with": "actors.assembly.running",
+    "start_task": "actors.runtime.tasks",
+    "stream": "actors.runtime.tasks",
+    "supervise": "actors.runtime.supervisor",
 }
 
 
