@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from actors.agents.approvals import DenyAll as DenyAll
     from actors.agents.approvals import FixedResponder as FixedResponder
     from actors.agents.contract import TaskContract as TaskContract
+    from actors.agents.live_states import WaitFor as WaitFor
     from actors.agents.outcomes import Outcome as Outcome
     from actors.agents.outcomes import Outcome as RunOutcome  # noqa: F401  # the name that scripts hold on to
     from actors.agents.outcomes import OutcomeKind as OutcomeKind
     from actors.agents.policy import Policy as Policy
+    from actors.agents.restarting import Former as Former
+    from actors.agents.restarting import RestartPolicy as RestartPolicy
     from actors.agents.roster import AgentDef as AgentDef
     from actors.agents.roster import Agents as Agents
     from actors.agents.verification import Verification as Verification
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from actors.containment.ledger_state import Draw as Draw
     from actors.containment.ledger_state import LedgerState as LedgerState
     from actors.containment.limits import Containment as Containment
+    from actors.containment.lines import QueueOrder as QueueOrder
     from actors.containment.prices import PriceTable as PriceTable
     from actors.containment.usage import Usage as Usage
     from actors.errors import ActorGone as ActorGone
@@ -78,6 +82,8 @@ if TYPE_CHECKING:
     from actors.runtime.supervisor import supervise as supervise
     from actors.runtime.tasks import start_task as start_task
     from actors.runtime.tasks import stream as stream
+    from actors.runtime.watchdog import Lag as Lag
+    from actors.runtime.watchdog import lag_watchdog as lag_watchdog
     from actors.store.store import Store as Store
 
 _WHERE = {
@@ -109,11 +115,13 @@ _WHERE = {
     "Exit": "actors.runtime.exits",
     "FixedResponder": "actors.agents.approvals",
     "Flags": "actors.runtime.specs",
+    "Former": "actors.agents.restarting",
     "Halt": "actors.halts",
     "HaltKind": "actors.halts",
     "Halted": "actors.errors",
     "IGNORE": "actors.runtime.starting",
     "LATER": "actors.runtime.actor",
+    "Lag": "actors.runtime.watchdog",
     "LeafSpawn": "actors.errors",
     "Ledger": "actors.containment.ledger",
     "LedgerState": "actors.containment.ledger_state",
@@ -126,7 +134,9 @@ _WHERE = {
     "Policy": "actors.agents.policy",
     "PriceTable": "actors.containment.prices",
     "ProviderError": "actors.errors",
+    "QueueOrder": "actors.containment.lines",
     "Reason": "actors.runtime.exits",
+    "RestartPolicy": "actors.agents.restarting",
     "RestartsExhausted": "actors.errors",
     "RunOutcome": "actors.agents.outcomes:Outcome",
     "RunResult": "actors.assembly.running",
@@ -141,7 +151,9 @@ _WHERE = {
     "UnknownPrice": "actors.errors",
     "Usage": "actors.containment.usage",
     "Verification": "actors.agents.verification",
+    "WaitFor": "actors.agents.live_states",
     "WouldDeadlock": "actors.errors",
+    "lag_watchdog": "actors.runtime.watchdog",
     "open_ledger": "actors.containment.ledger",
     "open_supervisor": "actors.runtime.open_supervisor",
     "open_tree": "actors.assembly.trees",

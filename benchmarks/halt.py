@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import trio
-import trio.testing
 
 from actors.agents.agent import Agent
 from actors.agents.tree import Tree, open_tree
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
 from actors.halts import HaltKind
-from benchmarks.harness import Figure, Gate, cpu, interleave, per_operation, rounds_of
+from benchmarks.harness import Figure, Gate, begin, cpu, interleave, per_operation, rounds_of
+from benchmarks.raw_stops import stop_chain, stop_wide
 
 
 async def _idle(agent: Agent) -> None:
@@ -25,7 +25,7 @@ async def _stop(tree: Tree, root: Callable[[Agent], Awaitable[None]], live: int)
         nursery.start_soon(tree.run_root, root, ())
         while tree.slots.total().waiting < live:
             await trio.lowlevel.checkpoint()
-        began = cpu()
+        began = begin()
         receipt = await tree.halt(HaltKind.cancel, reason="measured")
         spent = cpu() - began
     assert receipt.complete and len(receipt.stopped) == live
@@ -52,66 +52,14 @@ async def _deep(n: int) -> float:
     return await _stop(open_tree(Containment(n, n, n, UNLIMITED), cleanup_allowance=60), node, n)
 
 
-async def _raw_wide(n: int) -> float:
-    """Stop plain tasks with a scope each, all in one nursery."""
-    scopes: list[trio.CancelScope] = []
-    live = n
-    over = trio.Event()
-
-    async def plain() -> None:
-        nonlocal live
-        with trio.CancelScope() as scope:
-            scopes.append(scope)
-            await trio.sleep_forever()
-        live -= 1
-        if not live:
-            over.set()
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(n):
-            nursery.start_soon(plain)
-        await trio.testing.wait_all_tasks_blocked()
-        began = cpu()
-        for scope in reversed(scopes):
-            scope.cancel()
-        await over.wait()
-        return cpu() - began
-
-
-async def _raw_deep(n: int) -> float:
-    """Stop nested nurseries: the scope of each level is cancelled when its child has ended."""
-    scopes: list[trio.CancelScope] = []
-    ends = [trio.Event() for _ in range(n)]
-
-    async def level(depth: int) -> None:
-        with trio.CancelScope() as scope:
-            scopes.append(scope)
-            async with trio.open_nursery() as nursery:
-                if depth < n - 1:
-                    nursery.start_soon(level, depth + 1)
-                await trio.sleep_forever()
-        ends[depth].set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(level, 0)
-        while len(scopes) < n:
-            await trio.lowlevel.checkpoint()
-        await trio.testing.wait_all_tasks_blocked()
-        began = cpu()
-        for scope, end in zip(reversed(scopes), reversed(ends), strict=True):
-            scope.cancel()
-            await end.wait()
-        return cpu() - began
-
-
 def figures(quick: bool) -> Iterator[Figure]:
     """Measure a wide tree and a chain."""
     rounds = rounds_of(quick)
     n = 500 if quick else 10_000
-    ours, raw = interleave(rounds, partial(_wide, n), partial(_raw_wide, n))
+    ours, raw = interleave(rounds, partial(_wide, n), partial(stop_wide, n))
     method = "tree.halt of idle leaves, ends recorded, until its receipt; baseline: leaf-first stop of plain tasks"
     yield per_operation("halt_wide", ours, raw, n, f"{method} with a scope each, one nursery", Gate("ratio", "<=", 2.4))
     n = 200 if quick else 2_000
-    ours, raw = interleave(rounds, partial(_deep, n), partial(_raw_deep, n))
+    ours, raw = interleave(rounds, partial(_deep, n), partial(stop_chain, n))
     method = "tree.halt of a chain until its receipt; baseline: leaf-first stop of nested nurseries"
     yield per_operation("halt_chain", ours, raw, n, f"{method} with a scope each", Gate("ratio", "<=", 2.5))

@@ -14,20 +14,24 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 import trio
 
 from actors.agents.agent_ledger import AgentLedger
+from actors.agents.background import Background, background_of
+from actors.agents.incarnations import Incarnations
+from actors.agents.live_states import WaitFor
 from actors.agents.outcomes import Outcome
 from actors.agents.recording import settled_row
+from actors.agents.restarting import Former, RestartPolicy
 from actors.agents.rows import AgentEvent, QueueEntered, QueueLeft, RunStarted, RunStatus
 from actors.agents.terminal_slot import TerminalSlot
 from actors.agents.waiting import Waiting
 from actors.containment.amounts import whole
 from actors.containment.ledger_state import Reservation
-from actors.containment.slots import Seat
+from actors.containment.slots import DONE, FRESH, QUEUED, WORKING
 from actors.containment.usage import Usage
 from actors.errors import ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
@@ -71,6 +75,8 @@ class AgentLimits:
 UNLIMITED = AgentLimits()
 # An agent that is told to stop waits so long at most for rows that are on their way.
 COMMIT_SECONDS = 5.0
+# By itself, as in `slots.py`.
+FOR_CHILD: Final = WaitFor.child
 
 
 @attrs.frozen
@@ -95,7 +101,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "behind", "below", "commit", "depth", "estimated", "held", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -113,12 +119,15 @@ class Agent(Child):
         self.tree = tree
         self.depth = depth
         self.limits = limits
-        self.seat = Seat.fresh
+        self.seat = FRESH
         self._behaviour = behaviour
         self._args = args
         self._about = about
         self._spawned = 0
         self._waits = 0
+        # The wait that began last, and since when it does what it does: for whoever looks at the tree.
+        self.latest_wait: Waiting | None = None
+        self.since = self.tree.now()
         self._timer: Any = None
         self.started_at: float | None = None
         # The shield under which it stands in line to go on, and who waits for that.
@@ -141,6 +150,10 @@ class Agent(Child):
         self.over = False
         # Reservations that are open, so that an end closes them.
         self.held: dict[int, Reservation] | None = None
+        # How the incarnation before this one ended; None in the first.
+        self.former: Former | None = None
+        # Children it went on without; None while there was none.
+        self.background: Background | None = None
         self.outcome: Outcome | None = None
         self.terminal: TerminalSlot | None = None
         self.said: str | None = None
@@ -160,7 +173,12 @@ class Agent(Child):
     @property
     def holds_slot(self) -> bool:
         """Whether it is at work."""
-        return self.seat is Seat.working
+        return self.seat is WORKING
+
+    @property
+    def incarnation(self) -> int:
+        """Number the running incarnation, from 1."""
+        return 1 if self.former is None else self.former.incarnation + 1
 
     @property
     def about(self) -> About:
@@ -173,11 +191,16 @@ class Agent(Child):
         /,
         *args: Any,
         limits: AgentLimits | None = None,
+        detached: bool = False,
+        restart: RestartPolicy | None = None,
     ) -> ChildHandle[R]:
         """Start a child, and return its handle at once.
 
         ``behaviour`` is called with the child's own `Agent` and ``args``. The child
-        waits for a slot by itself, after all who come back to theirs.
+        waits for a slot by itself, after all who come back to theirs. ``detached``:
+        nobody will wait for it, and `collect` gives it when it has ended. ``restart``
+        lets it begin again, under the same path and handle, and see its `former`;
+        without it an agent is temporary.
 
         Checkpoint: always.
         Cancellation: no child was made and nothing was counted.
@@ -186,17 +209,44 @@ class Agent(Child):
             SpawnRefusal: agents, depth or budget say no, or this agent is a leaf.
             Stopping: this agent is being stopped, and the tree is not.
         """
-        return ChildHandle(await self.spawn_agent(behaviour, args, limits or UNLIMITED))
+        if restart is not None:
+            behaviour = Incarnations(behaviour, restart)
+        child = await self.spawn_agent(behaviour, args, limits or UNLIMITED)
+        if detached:
+            background_of(self).let_go(child, None)
+        return ChildHandle(child)
 
-    def waiting(self) -> Waiting:
+    def collect(self) -> list[ChildHandle[Any]]:
+        """Take the children that it went on without and that have ended since, in the order of their spawns."""
+        if self.background is None:
+            return []
+        ended = self.background.collect(self.steps)
+        # Whoever collects reads them; only what nobody collected is stored with the end.
+        self.background.stored()
+        return [ChildHandle(child) for child in ended]
+
+    async def drain(self) -> list[ChildHandle[Any]]:
+        """Wait until no child runs, without a slot, and `collect`. An end does this by itself.
+
+        Checkpoint: only if a child lives.
+        Cancellation: no child is disturbed, and nothing was collected.
+        """
+        if self.children:
+            async with self.waiting(WaitFor.child):
+                while self.children:
+                    await next(reversed(self.children)).wait_ended()
+        return self.collect()
+
+    def waiting(self, what: WaitFor = WaitFor.other, until: float | None = None) -> Waiting:
         """Give the slot back for as long as the block, and take it again before going on.
 
+        ``what`` it waits for, and ``until`` when (on trio's clock), is shown to whoever looks at the tree.
         Several tasks of one behaviour may use it: the first gives the slot back,
         the last takes it again.
 
         Cancellation: the block is left without the slot, on the way out.
         """
-        return Waiting(self)
+        return Waiting(self, what, until)
 
     # ── spawning ────────────────────────────────────────────────────────────
 
@@ -257,7 +307,7 @@ class Agent(Child):
         place: tuple[int, int] | None,
         about: About | None,
     ) -> Agent:
-        if self.stopping:
+        if self._stop_at is not None or self.exit is not None:
             raise Stopping(f"{self.path} is being stopped and starts nothing")
         ordinal = str(self._spawned + 1) if place is None else f"{place[0]}.{place[1]}"
         if limits.max_depth is not None or self.limits.max_depth is not None:
@@ -269,6 +319,8 @@ class Agent(Child):
             child.place = place
         self._spawned += 1
         self.start_child(child)
+        # Its place in line is that of this call, whenever its task first runs.
+        self.tree.slots.line_up(child)
         return child
 
     def _narrowed(self, limits: AgentLimits) -> AgentLimits:
@@ -287,17 +339,17 @@ class Agent(Child):
 
         Cancellation: the agent ends as ``shutdown``.
         """
-        if self.stopping:
+        if self._stop_at is not None:
             # Told to stop before it ever ran: the scope is cancelled, and this raises.
             await trio.lowlevel.checkpoint()
         if self.limits.max_duration is not None:
             self._timer = self.host.deadlines.at(trio.current_time() + self.limits.max_duration, self._out_of_time)
-        slots = self.tree.slots
-        if not slots.enter_nowait(self):
-            await slots.stand_in_line(self)
+        if self.seat is not WORKING:
+            await self.tree.slots.wait_turn(self)
+            self.since = self.tree.now()
         if self.tree.ledger.halted is not None:
             # Its turn came between the halt and its own stop: it begins nothing.
-            slots.give_back(self)
+            self.tree.slots.give_back(self)
             await trio.sleep_forever()
         if self.tree.recorder is not None:
             self.started_at = trio.current_time()
@@ -308,11 +360,15 @@ class Agent(Child):
         about = self.about
         recorder = self.tree.recorder
         assert recorder is not None
+        await recorder.store.append(*self.start_rows())
+        await recorder.emit(self, "started", goal=about.goal)
+
+    def start_rows(self) -> list[Any]:
+        """Give the rows of the start. Whoever spawned for a call writes of the spawn itself."""
         rows: list[Any] = [self.start_row()]
         if isinstance(self.parent, Agent) and self._about is None:
-            rows.append(AgentEvent(self.parent.run_id, 0, "spawn", about.goal, self.run_id))
-        await recorder.store.append(*rows)
-        await recorder.emit(self, "started", goal=about.goal)
+            rows.append(AgentEvent(self.parent.run_id, 0, "spawn", self.about.goal, self.run_id))
+        return rows
 
     def start_row(self) -> RunStarted:
         """Give the row of the start."""
@@ -375,21 +431,28 @@ class Agent(Child):
     def resting(self) -> None:
         """Give the slot back and close what is held: the work is over, children may still run."""
         self.over = True
+        if self.held:
+            self.close_held()
+        if not self.children:
+            self._leave()
+            return
+        self.since = self.tree.now()
+        if self.seat is WORKING:
+            self.tree.slots.give_back(self)
+            if self.tree.recorder is not None:
+                self.tree.recorder.note(self, RunStatus(self.run_id, "draining"))
+
+    def close_held(self) -> None:
+        """Close what is held for calls that nobody will answer any more."""
         for reservation in list((self.held or {}).values()):
             # Whether its request was billed is unknown, so it is charged in full.
             settlement = self.ledger.settle_nowait(reservation, None)
             if self.tree.recorder is not None:
                 self.tree.recorder.note(self, settled_row(self.run_id, reservation, settlement))
-        if self.children and self.seat is Seat.working:
-            self.tree.slots.give_back(self)
-            if self.tree.recorder is not None:
-                self.tree.recorder.note(self, RunStatus(self.run_id, "draining"))
-        elif not self.children:
-            self._leave()
 
     def ended(self, exit: Exit) -> None:
         """Give back whatever is still held, and hand usage up."""
-        if self.seat is not Seat.done:
+        if self.seat is not DONE:
             self._leave()
         if self._timer is not None:
             self._timer.cancel()
@@ -401,7 +464,7 @@ class Agent(Child):
             self.parent.add_below(*self.total_usage())
 
     def _leave(self) -> None:
-        was_queued = self.seat is Seat.queued
+        was_queued = self.seat is QUEUED
         self.tree.slots.leave(self)
         if was_queued:
             self.tree.dropped_from_queue(self)
@@ -420,6 +483,8 @@ class Agent(Child):
         if self.parent is None:
             # What is stored now is how the run ended; no later halt comes beside it.
             self.tree.root_over()
+        if self.background is not None:
+            self.background.store_rest()
         try:
             await self.tree.recorder.finished(self, exit)
         except StoreError as error:
@@ -495,6 +560,15 @@ class ChildHandle(Generic[R]):
         """Give its outcome once it has ended; None before, or when nothing recorded one."""
         return self._child.outcome if self.done else None
 
+    @property
+    def queued(self) -> bool:
+        """Whether it waits for its first slot."""
+        return self._child.seat is QUEUED
+
+    def promote(self) -> bool:
+        """Put a queued child before all others that have never started; tell whether it was queued."""
+        return self._child.tree.slots.promote(self._child)
+
     async def exit(self) -> Exit:
         """Wait for the child's end and return it; never raises for what it did.
 
@@ -503,6 +577,9 @@ class ChildHandle(Generic[R]):
 
         Checkpoint: only if the child still lives.
         Cancellation: the child is not disturbed.
+
+        Raises:
+            WouldDeadlock: the child waits for the one who awaits it, perhaps through others.
         """
         child = self._child
         if child.exit is None:
@@ -510,14 +587,46 @@ class ChildHandle(Generic[R]):
             if not isinstance(waiter, Agent):
                 await child.wait_ended()
             else:
-                wait = Waiting(waiter)
+                alone = waiter.task is trio.lowlevel.current_task()
+                if alone:
+                    child.host.waits.check(waiter, child, what="the end of")
+                    waiter.awaits = child
+                wait = Waiting(waiter, FOR_CHILD)
                 wait.begin()
                 try:
                     await child.wait_ended()
                 finally:
-                    await wait.end()
+                    if alone:
+                        waiter.awaits = None
+                    if not wait.end_nowait():
+                        await wait.end_in_line()
         assert child.exit is not None
         return child.exit
+
+    async def exit_within(self, seconds: float) -> Exit | None:
+        """Wait so long for the child's end; None when it has not ended: it works on, and the caller goes on.
+
+        A parent finds it in `Agent.collect` then. As `exit` otherwise.
+
+        Checkpoint: only if the child still lives.
+        Cancellation: the child is not disturbed.
+        """
+        if not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"seconds must be a finite number from 0 on, not {seconds!r}")
+        with trio.move_on_after(seconds):
+            await self.exit()
+        if self._child.exit is None and CURRENT.get() is self._child.parent:
+            self._let_go(seconds)
+        return self._child.exit
+
+    def detach(self) -> None:
+        """Go on without the child: its parent finds it in `Agent.collect` when it has ended."""
+        self._let_go(None)
+
+    def _let_go(self, after: float | None) -> None:
+        parent = self._child.parent
+        assert isinstance(parent, Agent)
+        background_of(parent).let_go(self._child, after)
 
     async def result(self) -> R:
         """Wait for the child's end and return what its behaviour returned.

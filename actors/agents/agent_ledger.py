@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
+from actors.agents.live_states import WaitFor
 from actors.agents.recording import settled_row
 from actors.agents.waiting import Waiting
 from actors.containment.amounts import whole
@@ -12,9 +16,43 @@ from actors.containment.ledger_state import Draw, LedgerSnapshot, Quote, Reserva
 from actors.containment.usage import Usage
 from actors.errors import BudgetExceeded, Stopping
 from actors.halts import Halt
+from actors.runtime.wait_graph import Wait
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
+
+
+class _Line(Waiting):
+    """The wait of an agent that stands in line for what others hold of the budget."""
+
+    __slots__ = ("_alone", "_stands")
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent, WaitFor.money)
+        # The ledger may decide in its own task, so whose task asks is looked at here.
+        self._alone = agent.task is trio.lowlevel.current_task()
+        self._stands: Wait | None = None
+
+    def begin(self) -> None:
+        """Stand in the wait-for graph, and give the slot back.
+
+        Raises:
+            WouldDeadlock: everybody who holds any of it waits for this agent.
+        """
+        agent = self._agent
+        holders = partial(tuple, agent.tree.holders)
+        what = "what is held of the budget by"
+        self._stands = agent.host.waits.begin(agent, holders, what=what, any_of=True, alone=self._alone)
+        super().begin()
+
+    async def end(self) -> None:
+        """Leave the graph, and take the slot again.
+
+        Cancellation: no slot is held.
+        """
+        if self._stands is not None:
+            self._agent.host.waits.end(self._stands)
+        await super().end()
 
 
 class AgentLedger:
@@ -123,12 +161,13 @@ class AgentLedger:
 
         Raises:
             BudgetExceeded: the agent's own cap has no room for the minimal request.
+            WouldDeadlock: what is held can never come back, as all who hold it wait for this agent.
             Stopping: the agent's work is over, and nobody would close what is held in its name.
         """
         agent = self._agent
         if agent.over:
             raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
-        wait = Waiting(agent)
+        wait = _Line(agent)
         try:
             held = await self._ledger.reserve(
                 tokens,
@@ -145,6 +184,7 @@ class AgentLedger:
                     raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
                 agent.held = agent.held or {}
                 agent.held[held.id] = held
+                agent.tree.holders[agent] = None
         except BudgetExceeded as refusal:
             # The ledger knows what is left; the agent knows its cap and what it has used.
             cap = agent.limits.max_tokens or 0
@@ -177,6 +217,8 @@ class AgentLedger:
         agent = self._agent
         if agent.held is not None:
             agent.held.pop(reservation.id, None)
+            if not agent.held:
+                agent.tree.holders.pop(agent, None)
         agent.own_tokens += settlement.tokens
         agent.own_microdollars += settlement.microdollars
         agent.own_overrun += settlement.overrun_tokens

@@ -46,6 +46,7 @@ from actors.agents.judged_fields import (
 )
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import CriterionKind, Verification
+from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
 
 DEFAULT_EXEC_TIMEOUT: Final = 900.0
@@ -177,14 +178,6 @@ class PauseScope(StrEnum):
     tree = "tree"
 
 
-class QueueOrder(StrEnum):
-    """In which order children that wait for a slot get one; stored values."""
-
-    fifo = "fifo"
-    # Parents take turns.
-    fair = "fair"
-
-
 # ── the fields ──────────────────────────────────────────────────────────────
 
 
@@ -253,6 +246,7 @@ def _at_least_one(value: Any) -> Any:
 ACTED_ON: Final = frozenset({
     "goal", "file", "root", "verify", "constraints", "max_steps", "max_duration", "max_tokens", "max_output_tokens",
     "max_retries", "retry", "stall", "max_read_chars", "exec_timeout", "agents", "on_unknown_price",
+    "queue_order", "spawn_background_after", "detached_spawns",
 })  # fmt: skip
 # And of a named agent.
 AGENT_ACTED_ON: Final = frozenset({"name", "role", "model", "max_steps", "deny_write", "deny_net"})

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from actors.agents.entry_text import bounded, clean
+from actors.agents.live_states import WaitFor
 from actors.agents.policy import Decision, Effect, Policy
 from actors.agents.ports import Act, ActRefused, Approval, ApprovalRequest, Refusal
 from actors.agents.rows import PolicyEvent
@@ -51,19 +52,25 @@ class CallContext:
         """Tell whether reading is allowed outright; ask counts as no."""
         return self._policy.explain(Act.read, target).effect is Effect.allow
 
-    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         """Ask the policy, and the approver where it says ask; the agent holds no slot meanwhile.
+
+        With ``more`` targets all must be allowed: one act seen in several ways, the last
+        of which says most. The approver is asked once, about that one.
 
         Cancellation: nothing was decided.
 
         Raises:
             ActRefused: the row and the event are written.
         """
-        decision = self._policy.explain(act, target)
-        if decision.effect is Effect.allow:
+        seen = [(each, self._policy.explain(act, each)) for each in (target, *more)]
+        for each, decision in seen:
+            if decision.effect is Effect.deny:
+                await self._refuse(act, each, decision, "denied by policy", "policy")
+        asked = [decision for _, decision in seen if decision.effect is not Effect.allow]
+        if not asked:
             return
-        if decision.effect is Effect.deny:
-            await self._refuse(act, target, decision, "denied by policy", "policy")
+        target, decision = seen[-1][0], asked[-1]
         approval = await self._decide(act, target, content, decision)
         if not approval.approved:
             await self._refuse(act, target, decision, approval.reason or "denied", "approver")
@@ -75,7 +82,7 @@ class CallContext:
             act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
         )
         await loop.recorder.emit(loop.agent, "approval_requested", step=self._step, act=act, target=clean(target))
-        async with loop.agent.waiting():
+        async with loop.agent.waiting(WaitFor.human):
             approval = await loop.services.approver.decide(request)
         facts = {"step": self._step, "act": act, "approved": approval.approved}
         await loop.recorder.emit(loop.agent, "approval_decided", **facts)

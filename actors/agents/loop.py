@@ -27,6 +27,8 @@ from actors.agents.agent import COMMIT_SECONDS, About, Agent, AgentLimits
 from actors.agents.contract import TaskContract
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
+from actors.agents.live_states import WaitFor
+from actors.agents.loop_children import Children, failed
 from actors.agents.model_input import clean_call, estimate_of, read_arguments, token_columns
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.policy import Effect, Policy
@@ -59,29 +61,24 @@ from actors.agents.rows import (
     GateTried,
     Observed,
     Settled,
-    Spawned,
     StepDone,
 )
 from actors.agents.spawning import NAME as SPAWN
-from actors.agents.spawning import SpawnAsk, child_contract, child_policy, read_spawn, report, spawn_spec
+from actors.agents.spawning import spawn_spec
 from actors.agents.stall import Signature, StallState, look
 from actors.agents.turns import UNFINISHED, Event, Phase, StepFacts, advance, after_step
 from actors.agents.verification import CriterionKind
 from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
-from actors.containment.prices import OnUnknownPrice, PriceTable
+from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
 from actors.errors import (
     BudgetExceeded,
     ProviderError,
     ProviderErrorKind,
-    SpawnRefusal,
     StoreError,
     StoreErrorKind,
     ToolFailed,
-    UnknownPrice,
 )
-from actors.halts import HaltKind
-from actors.runtime.exits import Exit
 
 log = logging.getLogger("actors.loop")
 
@@ -212,6 +209,7 @@ class Loop:
         self._turns: list[Turn] = [first_turn(self.contract.goal, self.contract.verify.describe(), job.opening)]
         self._stall = StallState()
         self._cuts = 0
+        self._children = Children(self, work_on)
 
     def _offered(self) -> tuple[ToolSpec, ...]:
         return self.services.offered(self.contract.agents if self.job.in_tree else None)
@@ -252,17 +250,18 @@ class Loop:
             return self._end(OutcomeKind.step_cap_reached, message=f"{self.agent.steps} of {cap} allowed steps used")
         self._move(Event.ask)
         spent = self.agent.own_tokens + self.agent.own_overrun
+        late = self._fold_late(number)
         answer = await self._ask(number)
         if isinstance(answer, Outcome):
             return answer
         observations = await self._run_calls(number, answer)
         used = self.agent.own_tokens + self.agent.own_overrun - spent
-        note = self._look_for_stall(answer, observations)
-        await self._store_step(number, answer, observations, used)
+        note = self._look_for_stall(answer, (*late, *observations))
+        await self._store_step(number, answer, (*late, *observations), used)
         self._fold(answer, observations, note)
         return await self._judge(number, answer, note is STALLED)
 
-    async def _cut(self) -> NoReturn:
+    async def cut(self) -> NoReturn:
         """Wait to be cut: the tree is latched, and its supervisor ends everybody in one order."""
         async with self.agent.waiting():
             await trio.sleep_forever()
@@ -284,7 +283,7 @@ class Loop:
                 return self._end(OutcomeKind.escalated, retryable=got.retryable, message=bounded(str(got), 2_000))
             self._move(Event.failed_for_now)
             await self.recorder.emit(self.agent, "retry", step=step, attempt=attempt, seconds=delay, why=got.kind)
-            async with self.agent.waiting():
+            async with self.agent.waiting(WaitFor.rate):
                 await trio.sleep(delay)
             self._move(Event.wait_over)
 
@@ -292,7 +291,7 @@ class Loop:
         """Wait while the provider has asked everybody to: one 429 slows all siblings."""
         wait = self.services.pace.wait_needed(self.services.provider.name, trio.current_time())
         if wait > 0:
-            async with self.agent.waiting():
+            async with self.agent.waiting(WaitFor.rate):
                 await trio.sleep(wait)
 
     def _delay_before_retry(self, error: ProviderError, attempt: int) -> float | None:
@@ -320,7 +319,7 @@ class Loop:
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         if isinstance(held, Draw):
-            await self._cut()
+            await self.cut()
         if held.output_tokens != request.max_output_tokens:
             request = attrs.evolve(request, max_output_tokens=held.output_tokens)
         began = trio.current_time()
@@ -365,7 +364,7 @@ class Loop:
         row = self._attempt_row(step, attempt, usage, began, failure=error.kind, detail=bounded(str(error), 500))
         await self._stand(row, self._settled_row(held, settlement), self._draw_row(step, settlement))
         if settlement.draw is Draw.halted:
-            await self._cut()
+            await self.cut()
 
     def _attempt_lost(self, step: int, attempt: int, held: Reservation, error: BaseException, began: float) -> None:
         settlement = self._ledger.settle_nowait(held, None)
@@ -403,7 +402,7 @@ class Loop:
         await self._stand(*rows)
         self._move(Event.answer_stored)
         if settlement.draw is Draw.halted:
-            await self._cut()
+            await self.cut()
         return completion
 
     # ── rows ────────────────────────────────────────────────────────────────
@@ -490,6 +489,7 @@ class Loop:
         rows.append(self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
         await self._stand(*rows)
         self.agent.steps = step
+        self._children.step_stored()
         self._move(Event.step_stored)
 
     # ── folding and judging ─────────────────────────────────────────────────
@@ -517,6 +517,18 @@ class Loop:
             cut = answer.finish_reason in UNFINISHED
             self._turns.append(UserTurn(CUT if cut else QUIET))
 
+    def _fold_late(self, step: int) -> list[Observation]:
+        """Add the reports of children that ended in the background to the last that the model reads."""
+        late = self._children.fold(step)
+        for seen in late:
+            last = self._turns[-1]
+            if isinstance(last, ResultsTurn):
+                self._turns[-1] = ResultsTurn((*last.texts[:-1], f"{last.texts[-1]}\n\n{seen.text}"))
+            else:
+                assert isinstance(last, UserTurn), "a step ends with what the model reads next"
+                self._turns[-1] = attrs.evolve(last, text=f"{last.text}\n\n{seen.text}")
+        return late
+
     async def _judge(self, step: int, answer: Completion, stalled: bool) -> Outcome | None:
         unfinished = answer.finish_reason in UNFINISHED and self._cuts < CUT_RETRIES
         self._cuts = self._cuts + 1 if unfinished and not answer.calls else 0
@@ -530,7 +542,7 @@ class Loop:
         )
         kind = after_step(facts)
         if kind is OutcomeKind.budget_ceiling_reached:
-            await self._cut()
+            await self.cut()
         if kind is not None:
             if kind is OutcomeKind.stalled:
                 await self.recorder.emit(self.agent, "stalled", step=step)
@@ -595,13 +607,13 @@ class Loop:
         for place, call in enumerate(calls):
             if place >= admitted:
                 await self.recorder.emit(self.agent, "refused", step=step, axis="tool_calls", text=str(cap))
-                results[place] = _failed(call.name, f"not run: {cap}")
+                results[place] = failed(call.name, f"not run: {cap}")
             elif call.name == SPAWN and self.job.in_tree:
                 spawns.append(place)
             else:
                 results[place] = await self._run_tool(step, place, call)
         self._move(Event.calls_over)
-        await self._run_spawns(step, calls, spawns, results)
+        await self._children.run(step, calls, spawns, results)
         if not calls:
             return [Observation(ObservationKind.message, "", answer.text or "(no tool call)")]
         return [self._capped(each) for each in results if each is not None]
@@ -615,96 +627,22 @@ class Loop:
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(spec.name for spec in self._specs)
-            return _failed(call.name, f"there is no tool {call.name!r}; the tools are: {known}")
+            return failed(call.name, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
             arguments = read_arguments(call, tool.spec)
             seen = await tool.run(arguments, CallContext(self, step))
         except (ToolFailed, ActRefused) as error:
-            return _failed(call.name, str(error))
+            return failed(call.name, str(error))
         except StoreError:
             # What cannot be written down must not go on.
             raise
         except Exception as error:
             # A bug in a tool is its caller's bad luck, never the end of the run.
             log.warning("%s: tool %s raised", self.agent.path, call.name, exc_info=True)
-            return _failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
+            return failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
         if not isinstance(seen, Observation):
-            return _failed(call.name, f"the tool failed: it gave back {type(seen).__name__} and no observation")
+            return failed(call.name, f"the tool failed: it gave back {type(seen).__name__} and no observation")
         return seen
-
-    # ── children ────────────────────────────────────────────────────────────
-
-    async def _run_spawns(
-        self, step: int, calls: Sequence[ToolCall], places: Sequence[int], results: list[Observation | None]
-    ) -> None:
-        children: dict[int, Agent] = {}
-        for place in places:
-            await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=place + 1, tool=SPAWN)
-            try:
-                children[place] = await self._spawn(step, place + 1, calls[place])
-            except (ToolFailed, ActRefused) as error:
-                results[place] = _failed(SPAWN, str(error))
-            except SpawnRefusal as refusal:
-                text = f"no sub-agent was started: {refusal}. Adapt: do this part yourself, or end."
-                results[place] = _failed(SPAWN, text)
-            except StoreError:
-                raise
-            except Exception as error:
-                # Whoever is asked about a spawn may fail; the children that were begun go on.
-                log.warning("%s: a spawn failed", self.agent.path, exc_info=True)
-                results[place] = _failed(SPAWN, f"the spawn failed: {type(error).__name__}: {error}")
-        if not children:
-            return
-        async with self.agent.waiting():
-            for child in children.values():
-                await child.wait_ended()
-        halt = self._ledger.halted
-        if halt is not None and halt.kind is HaltKind.interrupt:
-            # The children were stopped to go on later: this step stays open, so that a resume finds them again.
-            await self._cut()
-        for place, child in children.items():
-            results[place] = Observation(ObservationKind.child, child.path, _report_of(child), changed=True)
-
-    async def _spawn(self, step: int, ordinal: int, call: ToolCall) -> Agent:
-        arguments = read_arguments(call, self._specs[-1])
-        ask = read_spawn(arguments, self.contract.agents)
-        name = "agent" if ask.definition is None else ask.definition.name
-        await CallContext(self, step).authorise(Act.spawn, name)
-        job = Job(
-            child_contract(self.contract, ask),
-            child_policy(self.job.policy, ask),
-            self.services,
-            ask.definition,
-            trusted_gate=False,
-        )
-        await self._check_price(job, step)
-        child = await self.agent.spawn_agent(
-            work_on, (job,), job.limits(), place=(step, ordinal), about=job.about()
-        )
-        await self._record_spawn(step, ordinal, ask, call, child)
-        return child
-
-    async def _check_price(self, job: Job, step: int) -> None:
-        """Refuse a model without a price while a cost ceiling stands, before anything is counted."""
-        unknown = self._needs_price and self.services.prices.get(job.priced_model) is None
-        if unknown and self.contract.on_unknown_price == OnUnknownPrice.refuse:
-            refusal = UnknownPrice(job.priced_model or "(the provider's own)")
-            self.agent.tree.ledger.state.count_refusal(refusal.cap)
-            await self.agent.tree.refused(self.agent, refusal, step)
-            raise refusal
-
-    async def _record_spawn(self, step: int, ordinal: int, ask: SpawnAsk, call: ToolCall, child: Agent) -> None:
-        run_id = self._run_id
-        name = None if ask.definition is None else ask.definition.name
-        stored = None if ask.definition is None else json.dumps(ask.definition.to_dict())
-        detail = f"{child.path} {name or 'agent'}: {ask.goal}"
-        facts = {"step": step, "child": child.path, "agent": name, "goal": bounded(ask.goal, 500)}
-        await self.recorder.store.append(
-            AgentEvent(run_id, step, "spawn", detail, child.run_id),
-            self.recorder.event(self.agent.path, self.agent.depth, "spawned", facts),
-            Spawned(run_id, step, ordinal, child.run_id, ask.goal, stored, call.arguments),
-            AgentEvent(run_id, step, "spawn_args", call.arguments, child.run_id),
-        )
 
     # ── the provider's endpoint ─────────────────────────────────────────────
 
@@ -727,18 +665,3 @@ class Loop:
 
 # The mark of a step after which the agent is stalled; compared by identity.
 STALLED = "stalled"
-
-
-def _failed(target: str, text: str) -> Observation:
-    return Observation(ObservationKind.error, target, text)
-
-
-def _report_of(child: Agent) -> str:
-    """Write the report of a child that has ended."""
-    exit: Exit | None = child.exit
-    outcome = child.outcome
-    assert exit is not None
-    kind = outcome.kind.value if outcome is not None else exit.reason.value
-    error = (outcome.message if outcome is not None else "") or (str(exit) if exit.cause is not None else "")
-    tokens = child.own_tokens + child.own_overrun
-    return report(child.path, child.about.goal, kind, child.steps, tokens, child.said, error or None)

@@ -206,7 +206,7 @@ class ToolContext(Protocol):
         """Give the most characters one read may return, None for the built-in ceiling."""
         ...
 
-    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         """Ask the policy, and the approver where it says ask.
 
         Cancellation: nothing was decided.

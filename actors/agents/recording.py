@@ -144,7 +144,7 @@ class Recorder:
         outcome = agent.outcome = outcome_of(agent, exit)
         row = self._finished_row(agent, exit, outcome)
         # An agent that was stopped in the queue never had a row; it has an end, so it gets one now.
-        begun = () if agent.started_at is not None else (agent.start_row(),)
+        begun = () if agent.started_at is not None else agent.start_rows()
         facts: dict[str, Any] = {"outcome": outcome.kind, "steps": outcome.steps}
         if outcome.message:
             facts["cause"] = outcome.message

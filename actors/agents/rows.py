@@ -181,7 +181,7 @@ class PolicyEvent:
 class AgentEvent:
     """Something between agents: a row in ``agent_events``.
 
-    ``kind`` is spawn, spawn_refused, spawn_args, budget_draw or said.
+    ``kind`` is spawn, spawn_refused, spawn_args, budget_draw, said or restart.
     """
 
     run_id: str
@@ -279,6 +279,21 @@ class EventSeen:
     event: str
 
 
+@attrs.frozen
+class LiveSeen:
+    """A live tree at one moment: the row of the tree in ``live``, replaced. ``snapshot`` is JSON."""
+
+    tree_id: str
+    snapshot: str
+
+
+@attrs.frozen
+class LiveEnded:
+    """A tree is live no more: its row in ``live`` goes."""
+
+    tree_id: str
+
+
 Row = (
     RunStarted
     | RunStatus
@@ -298,4 +313,6 @@ Row = (
     | TreeHalted
     | LedgerTotals
     | EventSeen
+    | LiveSeen
+    | LiveEnded
 )

@@ -20,6 +20,8 @@ from actors.errors import ConfigError, ToolFailed
 NAME = "spawn_agent"
 DEFAULT_MAX_STEPS = 12
 MOST_STEPS = 10_000
+# A year: nobody means more.
+MOST_SECONDS = 31_536_000
 
 SINGLE_FILE = frozenset({CriterionKind.file_contains, CriterionKind.file_equals})
 _STRINGS = {"type": "array", "items": {"type": "string"}}
@@ -35,6 +37,16 @@ _PROPERTIES: dict[str, Any] = {
     "deny_write": {**_STRINGS, "description": "Globs the sub-agent may not write."},
     "deny_net": {**_STRINGS, "description": "Hosts the sub-agent may not reach."},
     "max_steps": {"type": "integer", "minimum": 1, "description": "The most steps it may take."},
+    "wait": {
+        "type": "boolean",
+        "default": True,
+        "description": "false: go on at once; its report comes with a later step.",
+    },
+    "background_after_secs": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "Wait so many seconds at most, then go on while it works.",
+    },
 }
 
 
@@ -43,7 +55,7 @@ def spawn_spec(roster: Agents) -> ToolSpec:
     named = f" Named agents:\n{roster.catalogue()}" if len(roster) else ""
     return ToolSpec(
         NAME,
-        "Start a sub-agent for one self-contained part of the task and wait for its report." + named,
+        "Start a sub-agent for one self-contained part of the task. You get its report when it ends." + named,
         {"type": "object", "properties": _PROPERTIES, "required": ["goal"], "additionalProperties": False},
     )
 
@@ -58,6 +70,9 @@ class SpawnAsk:
     deny_write: tuple[str, ...] = ()
     deny_net: tuple[str, ...] = ()
     max_steps: int | None = None
+    wait: bool = True
+    # In seconds.
+    background_after: int | None = None
 
 
 def read_spawn(arguments: Mapping[str, Any], roster: Agents) -> SpawnAsk:
@@ -76,6 +91,7 @@ def read_spawn(arguments: Mapping[str, Any], roster: Agents) -> SpawnAsk:
     steps = arguments.get("max_steps") or None
     if steps is not None and (type(steps) is not int or not 1 <= steps <= MOST_STEPS):
         raise ToolFailed(f"max_steps must be a whole number from 1 to {MOST_STEPS}")
+    wait, after = _way(arguments)
     return SpawnAsk(
         goal,
         verify,
@@ -83,7 +99,25 @@ def read_spawn(arguments: Mapping[str, Any], roster: Agents) -> SpawnAsk:
         _globs(arguments, "deny_write"),
         _globs(arguments, "deny_net"),
         steps,
+        wait,
+        after,
     )
+
+
+def _way(arguments: Mapping[str, Any]) -> tuple[bool, int | None]:
+    """Read whether to wait, and how long. Only a plain false detaches; a clock of 0 is not given."""
+    wait, after = arguments.get("wait"), arguments.get("background_after_secs") or None
+    if wait is None or wait == "" or wait == [] or (wait == 0 and wait is not False):
+        wait = True
+    if type(wait) is not bool:
+        raise ToolFailed("wait must be true or false")
+    if after is not None and (type(after) is not int or not 1 <= after <= MOST_SECONDS):
+        raise ToolFailed(f"background_after_secs must be a whole number from 1 to {MOST_SECONDS}")
+    if not wait and after is not None:
+        raise ToolFailed(
+            "conflict: wait=false goes on at once, and background_after_secs waits first; give one of the two"
+        )
+    return wait, after
 
 
 def _definition(name: str, roster: Agents) -> AgentDef | None:

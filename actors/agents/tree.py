@@ -15,7 +15,7 @@ import math
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 import trio
@@ -29,13 +29,16 @@ from actors.agents.agent import (
     queue_rows,
     result_of,
 )
+from actors.agents.live_views import Looked, keep_live_row, look
 from actors.agents.ports import Observer, RunStore
 from actors.agents.recording import Recorder, totals_row
 from actors.agents.rows import LedgerTotals
+from actors.agents.snapshots import TreeSnapshot, left_out
 from actors.containment.ledger import Ledger
-from actors.containment.ledger_state import LedgerSnapshot, LedgerState
+from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
-from actors.containment.slots import Slots, Tally
+from actors.containment.lines import QueueOrder
+from actors.containment.slots import Slots
 from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import ROOT, new_run_id
@@ -47,33 +50,6 @@ log = logging.getLogger("actors.tree")
 
 # A failing store delays no halt for longer.
 HALT_ROW_SECONDS = 1.0
-
-
-@attrs.frozen
-class AgentView:
-    """One live agent as `Tree.snapshot` shows it. ``state`` is a word of `Seat`, or stopping."""
-
-    path: str
-    depth: int
-    state: str
-    steps: int
-    spent_tokens: int
-    goal: str
-
-
-@attrs.frozen
-class TreeSnapshot:
-    """A tree at one moment. ``tiers`` maps a depth to its tally; ``seconds_left`` is None without a ceiling."""
-
-    run_id: str
-    agents: tuple[AgentView, ...]
-    tiers: dict[int, Tally]
-    total: Tally
-    slots_out: int
-    max_concurrent: int
-    peak_working: int
-    ledger: LedgerSnapshot
-    seconds_left: float | None
 
 
 @attrs.frozen
@@ -115,6 +91,7 @@ class Tree:
         cleanup_allowance: float,
         state: LedgerState | None = None,
         run_id: str | None = None,
+        queue_order: QueueOrder = QueueOrder.fifo,
     ) -> None:
         if not math.isfinite(cleanup_allowance) or cleanup_allowance < 0:
             raise ValueError(f"cleanup_allowance must be a finite number of seconds, not {cleanup_allowance!r}")
@@ -122,12 +99,14 @@ class Tree:
         self.run_id = new_run_id() if run_id is None else run_id
         self.cleanup_allowance = cleanup_allowance
         self.ledger = Ledger(limits, state)
-        self.slots = Slots(limits.max_concurrent)
+        self.slots = Slots(limits.max_concurrent, QueueOrder(queue_order))
         self.host = Host(self._outside)
         self.recorder: Recorder | None = None
         if store is not None or observer is not None:
             durable = bool(getattr(store, "durable", False))
             self.recorder = Recorder(store or Unrecorded(), observer, self.run_id, durable)
+        # As `trio.current_time`, three calls shorter: each wait of an agent asks for it.
+        self.now: Callable[[], float] = trio.current_time
         self.root: Agent | None = None
         self.receipt: StopReceipt | None = None
         self.halt_stored: bool | None = None
@@ -135,6 +114,8 @@ class Tree:
         self.store_error: StoreError | None = None
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []
+        # Agents with open reservations: who waits for room waits for any of them.
+        self.holders: dict[Agent, None] = {}
         self._state = Life.new
         # Whether the end of the root is decided: no halt comes after it.
         self._over = False
@@ -178,6 +159,7 @@ class Tree:
         if self.ledger.halted is not None:
             raise Halted(self.ledger.halted)
         self.root = Agent(self, ROOT, 0, None, behaviour, args, limits, about)
+        self.slots.line_up(self.root)
         duration = self.limits.max_total_duration
         if duration is not None:
             self._deadline = trio.current_time() + duration - elapsed
@@ -227,21 +209,28 @@ class Tree:
         assert self.receipt is not None
         return self.receipt
 
-    def snapshot(self) -> TreeSnapshot:
-        """Show the tree as it is at this moment. Cost grows with the live agents."""
-        live = [] if self.root is None or self.root.exit is not None else self.root.from_the_top()
-        views = tuple(_view(agent) for agent in live if isinstance(agent, Agent))
-        left = None if self._deadline is None else max(self._deadline - trio.current_time(), 0.0)
+    def snapshot(self, most: int | None = None) -> TreeSnapshot:
+        """Show the tree as it is at this moment; of more than ``most`` agents the rest is only counted.
+
+        Cost grows with the agents that are shown.
+        """
+        live = Looked() if self.root is None or self.root.exit is not None else look(self.root, most)
+        now, total = trio.current_time(), self.slots.total()
+        left = None if self._deadline is None else max(self._deadline - now, 0.0)
         return TreeSnapshot(
             self.run_id,
-            views,
+            tuple(live.views),
             self.slots.tallies(),
-            self.slots.total(),
+            total,
             self.slots.out,
             self.limits.max_concurrent,
             self.slots.peak_working,
             self.ledger.snapshot(),
             left,
+            now,
+            left_out(total, live.shown) if live.cut else {},
+            self.limits.max_total_tokens,
+            self.limits.max_total_cost,
         )
 
     def leaks(self) -> Leaks:
@@ -345,6 +334,7 @@ class Tree:
 
     async def __aenter__(self) -> Tree:
         await self.host.open()
+        self.now = trio.lowlevel.current_clock().current_time
         self._state = Life.open
         self.ledger.start(self.host, self.host.services)
         self.ledger.subscribe(self._latched)
@@ -352,6 +342,9 @@ class Tree:
             self.ledger.rows = self.recorder
             self.slots.on_queue = self._queued
             self.slots.on_admit = self._admitted
+            if self.recorder.durable:
+                # Only another process needs the row; this one has `snapshot`.
+                self.host.services.start_soon(keep_live_row, self)
         self.host.services.start_soon(self._warden)
         return self
 
@@ -422,23 +415,20 @@ class Unrecorded:
         """Keep nothing. Cancellation: nothing to undo."""
 
 
-def _view(agent: Agent) -> AgentView:
-    state = "stopping" if agent.stopping else agent.seat.value
-    return AgentView(agent.path, agent.depth, state, agent.steps, agent.own_tokens, agent.about.goal)
-
-
 def open_tree(
     limits: Containment,
     *,
     store: RunStore | None = None,
     observer: Observer | None = None,
     cleanup_allowance: float = 5.0,
+    queue_order: QueueOrder | Literal["fifo", "fair"] = QueueOrder.fifo,
 ) -> Tree:
     """Open a tree under ``limits``. Use it as ``async with open_tree(limits) as tree``.
 
     ``store`` None records nothing; `actors.open_tree` gives a store in memory.
     ``cleanup_allowance`` is in seconds: how long everything together may take to
-    close its accounts once it is halted.
+    close its accounts once it is halted. ``queue_order`` says who gets a slot next
+    of those that have never started: the first that was spawned, or parents in turn.
     """
-    return Tree(limits, store, observer, cleanup_allowance)
+    return Tree(limits, store, observer, cleanup_allowance, queue_order=QueueOrder(queue_order))
 

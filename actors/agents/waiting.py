@@ -7,27 +7,42 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from actors.containment.slots import Seat
+from actors.agents.live_states import WaitFor
+from actors.containment.slots import RETURNING, WAITING, WORKING
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
 
 
 class Waiting:
-    """The block in which an agent holds no slot."""
+    """The block in which an agent holds no slot.
 
-    __slots__ = ("_agent", "begun")
+    ``what`` it waits for, and ``until`` when (on trio's clock, None: unknown), is shown to
+    whoever looks at the tree.
+    """
 
-    def __init__(self, agent: Agent) -> None:
+    __slots__ = ("_agent", "_newer", "_older", "begun", "until", "what")
+
+    def __init__(self, agent: Agent, what: WaitFor = WaitFor.other, until: float | None = None) -> None:
         self._agent = agent
+        self.what = what
+        self.until = until
         self.begun = False
+        # The waits of one agent that last, several when it has several tasks: each knows its neighbours in time.
+        self._older: Waiting | None = None
+        self._newer: Waiting | None = None
 
     def begin(self) -> None:
         """Give the slot back, unless another wait of this agent has."""
         agent = self._agent
         self.begun = True
         agent._waits += 1
-        if agent.seat is Seat.working:
+        agent.since = agent.tree.now()
+        self._older = agent.latest_wait
+        if self._older is not None:
+            self._older._newer = self
+        agent.latest_wait = self
+        if agent.seat is WORKING:
             agent.tree.slots.give_back(agent)
 
     async def end(self) -> None:
@@ -35,16 +50,45 @@ class Waiting:
 
         Cancellation: no slot is held.
         """
+        if not self.end_nowait():
+            await self.end_in_line()
+
+    def end_nowait(self) -> bool:
+        """Take the slot again if this is the last wait and a slot is free; tell whether nothing is left to wait for.
+
+        If something is, `end_in_line` follows.
+        """
         agent = self._agent
         agent._waits -= 1
+        agent.since = agent.tree.now()
+        self._unlink()
         if agent._waits:
-            return
-        if agent.seat is Seat.waiting:
-            if not agent.tree.slots.take_again_nowait(agent):
-                await self._come_back()
-        elif agent.seat is Seat.returning:
+            return True
+        if agent.seat is WAITING:
+            # Who was cut while it waited is on its way out: it stands in no line, perhaps behind the one who stops it.
+            return agent.tree.slots.take_again_nowait(agent) or agent.scope.cancel_called
+        return agent.seat is not RETURNING
+
+    async def end_in_line(self) -> None:
+        """Stand in line for the slot.
+
+        Cancellation: no slot is held.
+        """
+        if self._agent.seat is WAITING:
+            await self._come_back()
+        else:
             # Another task of the behaviour stands in line for the same slot; nobody works until it is served.
             await self._behind()
+
+    def _unlink(self) -> None:
+        older, newer = self._older, self._newer
+        if older is not None:
+            older._newer = newer
+        if newer is not None:
+            newer._older = older
+        else:
+            self._agent.latest_wait = older
+        self._older = self._newer = None
 
     async def _come_back(self) -> None:
         """Stand in line, whatever cancels this block: a local time-out must not put an agent to work without a slot.
@@ -58,6 +102,7 @@ class Waiting:
                 await agent.tree.slots.take_again(agent)
             finally:
                 agent.shield = None
+                agent.since = agent.tree.now()
                 behind, agent.behind = agent.behind, None
                 if behind is not None:
                     behind.set()
@@ -80,3 +125,7 @@ class Waiting:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.end()
+        agent = self._agent
+        if error is None and agent.scope.cancel_called and not agent.holds_slot:
+            # Its stop came while it stood in line: it must not go on without a slot, not even to its next checkpoint.
+            await trio.lowlevel.checkpoint_if_cancelled()

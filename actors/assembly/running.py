@@ -127,7 +127,8 @@ async def _run(
     services = Services(provider, approver, tools, evaluate, table)
     opening = "\n".join(tool.shown() for tool in tools if isinstance(tool, SingleFile))
     job = Job(contract, policy, services, in_tree=in_tree, opening=opening)
-    tree = Tree(containment, Store.memory() if store is None else store, observer, cleanup_allowance)
+    kept = Store.memory() if store is None else store
+    tree = Tree(containment, kept, observer, cleanup_allowance, queue_order=contract.queue_order)
     async with tree:
         if on_open is not None:
             on_open(tree)

@@ -10,6 +10,8 @@ This is loaded before anything else, so it must stay small and import little.
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 STOPPED = 130
@@ -32,6 +34,19 @@ def give_back() -> None:
     """Undo the last `stop_at_once`."""
     if _before:
         signal.signal(signal.SIGINT, _before.pop())
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt for as long as the block, where there is something to undo after all."""
+    if not _before or signal.getsignal(signal.SIGINT) is not _stop:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _stop)
 
 
 def nothing_left() -> None:

@@ -19,6 +19,7 @@ import msgspec
 import trio
 from rich.live import Live
 
+from actors.agents.snapshots import MOST_AGENTS
 from actors.agents.tree import Tree
 from actors.cli.live_picture import live_picture
 from actors.cli.phrases import progress_line
@@ -114,7 +115,5 @@ class Progress:
         while True:
             await trio.sleep(REFRESH_SECONDS)
             if self.tree is not None and self._live is not None and self._live.is_started:
-                limits = self.tree.limits
-                width, height = self._console.size
-                ceilings = (limits.max_total_tokens, limits.max_total_cost)
-                self._live.update(live_picture(self.tree.snapshot(), *ceilings, width, height), refresh=True)
+                snapshot = self.tree.snapshot(MOST_AGENTS)
+                self._live.update(live_picture(snapshot, *self._console.size), refresh=True)

@@ -66,15 +66,24 @@ def run(task: str, store: str, overrides: tuple[str, ...], as_json: bool, stream
 @cli.command("show")
 @click.argument("run_id", metavar="RUN")
 @_store
+@click.option("--live", is_flag=True, help="Draw a run that is live in another process, until it ends or Ctrl-C.")
 @_json
-def show_run(run_id: str, store: str, as_json: bool) -> int:
+def show_run(run_id: str, store: str, live: bool, as_json: bool) -> int:
     """Show the tree of a run: who there was, how each ended, what it cost, what was refused.
 
     RUN is a run id or any unique prefix of one.
 
+    With --live, what each agent does now and for how long, what it spent, and the time it has left; with --json
+    as well, one such snapshot.
+
     With --json, "usage" and "tree" of the run are of the whole tree; "usage" of an agent is its own alone,
     "subtree_usage" its own with that of all below it.
     """
+    if live:
+        from actors.cli.following import show_live
+
+        return show_live(run_id, store, as_json)
+
     from actors.cli.viewing import show
 
     return show(run_id, store, as_json)

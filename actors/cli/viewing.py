@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
+from rich.console import Console
 
 from actors.agents.ports import RunSummary
 from actors.assembly.reporting import check_detail, failed_calls, root_steps, show_report
@@ -29,12 +30,16 @@ def show(run: str, store: str, as_json: bool) -> int:
         tree_id = reader.resolve(run)
         if as_json:
             print(json.dumps(show_report(reader, tree_id)))
-            return 0
-        out = console()
-        out.print(tree_picture(reader, tree_id))
-        out.print()
-        out.print(summary_table(reader, tree_id))
+        else:
+            draw(reader, tree_id, console())
     return 0
+
+
+def draw(reader: Reader, tree_id: str, out: Console) -> None:
+    """Draw the tree of a run and one table."""
+    out.print(tree_picture(reader, tree_id))
+    out.print()
+    out.print(summary_table(reader, tree_id))
 
 
 def list_runs(store: str, as_json: bool) -> int:

@@ -307,10 +307,11 @@ class Ledger:
         if answer is not WAIT:
             return answer
         assert call is not None
+        if message.on_wait is not None:
+            # It may refuse to wait; then nobody stands in line.
+            message.on_wait()
         entry = (message, call)
         self._line.append(entry)
-        if message.on_wait is not None:
-            message.on_wait()
 
         def leave() -> None:
             if entry in self._line:

@@ -7,17 +7,23 @@ The limiter's own queue is never used. Two queues stand before it: agents that
 come back, and agents that have never started; only their heads ask, and those
 who come back go first. A slot is granted in the step that frees it, so it
 never passes through a state in which nobody and everybody may have it.
+
+A new agent is lined up in the step that makes it, before its task runs: the
+scheduler starts tasks in any order, and a later spawn must not overtake an
+earlier one. So a slot may be granted to an agent whose task has not run yet.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
+
+from actors.containment.lines import LINES, QueueOrder
 
 
 class Seat(Enum):
@@ -35,6 +41,14 @@ class Seat(Enum):
     # Members are compared by identity; the hash of Enum is a call in Python, and this is the hot path.
     __hash__ = object.__hash__
 
+
+# The members by themselves: looking one up in its Enum costs as much as a call, and this is the hot path.
+FRESH: Final = Seat.fresh
+QUEUED: Final = Seat.queued
+WORKING: Final = Seat.working
+WAITING: Final = Seat.waiting
+RETURNING: Final = Seat.returning
+DONE: Final = Seat.done
 
 # What may follow what. An agent that is stopped goes to done from anywhere.
 MOVES: dict[Seat, frozenset[Seat]] = {
@@ -66,12 +80,12 @@ class Tally:
 
 # The column of a tally that a seat counts in; a fresh agent counts nowhere yet.
 _COLUMN: dict[Seat, int] = {
-    Seat.working: 0,
-    Seat.waiting: 1,
-    Seat.returning: 1,
-    Seat.queued: 2,
-    Seat.done: 3,
-    Seat.fresh: 4,
+    WORKING: 0,
+    WAITING: 1,
+    RETURNING: 1,
+    QUEUED: 2,
+    DONE: 3,
+    FRESH: 4,
 }
 
 
@@ -81,14 +95,19 @@ class Slots:
     ``on_change`` hears of an agent that enters the queue, or leaves it.
     """
 
-    def __init__(self, max_concurrent: int) -> None:
+    def __init__(self, max_concurrent: int, order: QueueOrder = QueueOrder.fifo) -> None:
         self.limiter = trio.CapacityLimiter(max_concurrent)
-        self._counts: dict[int, list[int]] = {}
+        # A list of columns for each depth that has occurred.
+        self._counts: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
         self.peak_working = 0
+        # As `out`, without asking the limiter each time.
+        self._out = 0
         self.on_queue: Callable[[Any], None] | None = None
         self.on_admit: Callable[[Any], None] | None = None
-        self._returning: deque[tuple[Borrower, trio.lowlevel.Task]] = deque()
-        self._fresh: deque[tuple[Borrower, trio.lowlevel.Task]] = deque()
+        self._returning: OrderedDict[Borrower, trio.lowlevel.Task] = OrderedDict()
+        self._fresh = LINES[order]()
+        # Tasks of queued agents that have run as far as their slot.
+        self._parked: dict[Borrower, trio.lowlevel.Task] = {}
 
     @property
     def out(self) -> int:
@@ -98,7 +117,7 @@ class Slots:
     @property
     def queued(self) -> int:
         """Count agents that have never had a slot and stand in line."""
-        return len(self._fresh)
+        return self._fresh.size
 
     def total(self) -> Tally:
         """Add up the tallies of all depths."""
@@ -118,27 +137,47 @@ class Slots:
         Checkpoint: only if it must wait.
         Cancellation: no slot is held, and the agent is out of the line.
         """
-        if not self.enter_nowait(agent):
-            await self.stand_in_line(agent)
+        if not self.line_up(agent):
+            await self.wait_turn(agent)
 
-    def enter_nowait(self, agent: Borrower) -> bool:
-        """Take the first slot of an agent if one is free and nobody stands in line; tell whether it has it."""
-        assert agent.seat is Seat.fresh
-        return not self._returning and not self._fresh and self._take(agent)
+    def line_up(self, agent: Borrower) -> bool:
+        """Take the first slot of an agent if one is free and nobody stands in line, else a place in the line.
 
-    async def stand_in_line(self, agent: Borrower) -> None:
-        """Wait for the first slot of an agent.
-
-        Cancellation: no slot is held, and the agent is out of the line.
+        Tells whether it has its slot; if not, its task calls `wait_turn`.
         """
-        self._move(agent, Seat.queued)
+        assert agent.seat is FRESH
+        if not self._returning and not self._fresh.size and self._take(agent):
+            return True
+        self._move(agent, QUEUED)
+        self._fresh.add(agent)
         if self.on_queue is not None:
             self.on_queue(agent)
-        await self._stand(self._fresh, agent)
+        return False
+
+    async def wait_turn(self, agent: Borrower) -> None:
+        """Wait until an agent that was lined up has its first slot.
+
+        Checkpoint: only if it must wait.
+        Cancellation: no slot is held, and the agent is out of the line.
+        """
+        if agent.seat is not QUEUED:
+            return
+        self._parked[agent] = trio.lowlevel.current_task()
+
+        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            del self._parked[agent]
+            self._fresh.discard(agent)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def promote(self, agent: Borrower) -> bool:
+        """Put a queued agent before all others that have never started; tell whether it was queued."""
+        return self._fresh.promote(agent)
 
     def give_back(self, agent: Borrower) -> None:
         """Give the slot back before a wait."""
-        self._move(agent, Seat.waiting)
+        self._move(agent, WAITING)
         self._release(agent)
 
     async def take_again(self, agent: Borrower) -> None:
@@ -149,11 +188,11 @@ class Slots:
         """
         if self.take_again_nowait(agent):
             return
-        self._move(agent, Seat.returning)
+        self._move(agent, RETURNING)
         try:
-            await self._stand(self._returning, agent)
+            await self._stand(agent)
         except trio.Cancelled:
-            self._move(agent, Seat.waiting)
+            self._move(agent, WAITING)
             raise
 
     def take_again_nowait(self, agent: Borrower) -> bool:
@@ -162,10 +201,12 @@ class Slots:
 
     def leave(self, agent: Borrower) -> None:
         """Be done, from whatever state; a held slot is given back. Idempotent."""
-        if agent.seat is Seat.done:
+        if agent.seat is DONE:
             return
-        held = agent.seat is Seat.working
-        self._move(agent, Seat.done)
+        held = agent.seat is WORKING
+        if agent.seat is QUEUED:
+            self._fresh.discard(agent)
+        self._move(agent, DONE)
         if held:
             self._release(agent)
 
@@ -176,41 +217,52 @@ class Slots:
             self.limiter.acquire_on_behalf_of_nowait(agent)
         except trio.WouldBlock:
             return False
-        self._move(agent, Seat.working)
-        out = self.out
-        if out > self.peak_working:
-            self.peak_working = out
+        self._move(agent, WORKING)
+        self._out += 1
+        if self._out > self.peak_working:
+            self.peak_working = self._out
         return True
 
-    async def _stand(self, line: deque[tuple[Borrower, trio.lowlevel.Task]], agent: Borrower) -> None:
-        entry = (agent, trio.lowlevel.current_task())
-        line.append(entry)
+    async def _stand(self, agent: Borrower) -> None:
+        self._returning[agent] = trio.lowlevel.current_task()
 
         def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
-            line.remove(entry)
+            del self._returning[agent]
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _release(self, agent: Borrower) -> None:
         self.limiter.release_on_behalf_of(agent)
-        while self._returning or self._fresh:
-            line = self._returning or self._fresh
-            head, task = line[0]
-            queued = head.seat is Seat.queued
-            if not self._take(head):
+        self._out -= 1
+        while self._returning or self._fresh.size:
+            if not (self._serve_returning() if self._returning else self._serve_fresh()):
                 return
-            line.popleft()
-            if queued and self.on_admit is not None:
-                self.on_admit(head)
+
+    def _serve_returning(self) -> bool:
+        head = next(iter(self._returning))
+        if not self._take(head):
+            return False
+        trio.lowlevel.reschedule(self._returning.pop(head))
+        return True
+
+    def _serve_fresh(self) -> bool:
+        head = self._fresh.head()
+        if not self._take(head):
+            return False
+        self._fresh.served(head)
+        if self.on_admit is not None:
+            self.on_admit(head)
+        # None when its task has not come so far yet; it finds the slot when it does.
+        task = self._parked.pop(head, None)
+        if task is not None:
             trio.lowlevel.reschedule(task)
+        return True
 
     def _move(self, agent: Borrower, seat: Seat) -> None:
         was = agent.seat
         assert seat in MOVES[was], f"an agent cannot go from {was} to {seat}"
-        counts = self._counts.get(agent.depth)
-        if counts is None:
-            counts = self._counts[agent.depth] = [0, 0, 0, 0, 0]
+        counts = self._counts[agent.depth]
         counts[_COLUMN[was]] -= 1
         counts[_COLUMN[seat]] += 1
         agent.seat = seat

@@ -92,6 +92,13 @@ def root_cause(error: BaseException) -> BaseException:
     return error
 
 
+def panic_in(error: BaseException) -> BaseException:
+    """Find, in whatever groups, the error that is no ``Exception`` and made ``error`` none."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next(member for member in error.exceptions if not isinstance(member, Exception))
+    return error
+
+
 def swallowed_by(cancelled: BaseException) -> BaseException | None:
     """Find a real error in the context of a ``Cancelled``: it was raised first, and replaced.
 

@@ -25,7 +25,7 @@ import trio
 from actors.runtime.child import Child
 from actors.runtime.dead_letters import DeadLetters
 from actors.runtime.deadlines import Deadlines
-from actors.runtime.exits import text_of
+from actors.runtime.exits import panic_in, text_of, without_cancelled
 from actors.runtime.registry import Registry
 from actors.runtime.stops import How, Stopped, StopReceipt
 from actors.runtime.wait_graph import WaitGraph
@@ -72,6 +72,8 @@ class Host:
 
     def panic(self, child: Child, error: BaseException) -> None:
         """Take an exception that ends the whole tree; the first one is raised again by the host."""
+        # What ends the tree comes out as itself, also when it went through nurseries of the child's own.
+        error = panic_in(error)
         if self.fatal is None:
             self.fatal = error
         self._on_outside(child.path, f"{type(error).__name__}: {text_of(error)}".rstrip(": "), error)
@@ -80,10 +82,13 @@ class Host:
         """Note an end whose accounts could not be closed."""
         log.error("%s ended, and its accounts could not be closed: %s", child.path, text_of(error), exc_info=error)
 
-    def stray(self, child: Child) -> None:
-        """Note a task that left long after it had been given up."""
+    def stray(self, child: Child, error: BaseException | None = None) -> None:
+        """Note a task that left long after it had been given up; its end stands, and what it raised is only logged."""
         self.abandoned.pop(child, None)
-        log.warning("%s has left after it was recorded as killed", child.path)
+        if error is None:
+            log.warning("%s has left after it was recorded as killed", child.path)
+        else:
+            log.error("%s has left after it was recorded as killed, and raised", child.path, exc_info=error)
 
     # ── life ────────────────────────────────────────────────────────────────
 
@@ -120,10 +125,17 @@ class Host:
                 self._on_outside("host", getattr(cancelled, "reason", None) or "the host scope was cancelled", None)
             raise
 
-    async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def close(
+        self, finish: Callable[[], Awaitable[None]] | None = None, error: BaseException | None = None
+    ) -> None:
         """Leave the shelter once the tree has ended; run ``finish`` after it, before services stop.
 
+        ``error`` is what the block was left with: the embedder's cancel does not take its place.
+
         Cancellation: shielded; the tree must have been told to end.
+
+        Raises:
+            BaseException: what a child raised that ends the whole tree, also when the embedder cancelled it.
         """
         with trio.CancelScope(shield=True):
             if finish is not None:
@@ -132,8 +144,17 @@ class Host:
             await self._left.wait()
         self._over = True
         self._outer.cancel_scope.cancel()
-        # The embedder's own cancel, if there is one, goes on from here.
-        await self._manager.__aexit__(None, None, None)
+        try:
+            # The embedder's own cancel, if there is one, goes on from here.
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as cancelled:
+            if without_cancelled(cancelled) is not None:
+                raise
+            # The cancel is told again at the next checkpoint; an error that gave way to it would never be.
+            if self.fatal is not None:
+                raise self.fatal from None
+            if error is None or without_cancelled(error) is None:
+                raise
 
     # ── stopping ────────────────────────────────────────────────────────────
 
@@ -147,7 +168,9 @@ class Host:
         Cancellation: shielded; takes at most the allowance and the kill wait.
         """
         asked_at = trio.current_time()
-        asked = top.order_stop(why)
+        # Also those that were asked before, by a stop that is under way.
+        asked = [node for node in top.subtree() if node.exit is None]
+        top.order_stop(why)
         with trio.CancelScope(shield=True):
             with trio.move_on_after(allowance):
                 await top.wait_ended()
@@ -222,7 +245,7 @@ class Host:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(error=error)
 
 
 class _Turns(trio.abc.Instrument):

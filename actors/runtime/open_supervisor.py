@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from actors.errors import RestartsExhausted, StartFailed
+from actors.errors import ChildFailed, RestartsExhausted, StartFailed
 from actors.halts import Halt, HaltKind
 from actors.runtime.child import Starter
 from actors.runtime.exits import Exit, Reason
@@ -27,7 +27,9 @@ from actors.runtime.host import Host
 from actors.runtime.plan import Exhausted, FailedToStart, Report
 from actors.runtime.specs import ChildSpec, Flags
 from actors.runtime.stops import StopReceipt
-from actors.runtime.supervisor import Supervise, Supervisor, SupervisorRef, supervise
+from actors.runtime.supervise import Supervise, supervise
+from actors.runtime.supervisor import Supervisor
+from actors.runtime.supervisor_ref import SupervisorRef, stop_with_receipt
 
 
 class SupervisionTree:
@@ -37,8 +39,9 @@ class SupervisionTree:
         self.host = Host(self._outside)
         self.top = Supervisor(name, None, self.host, described)
         self.cleanup_allowance = cleanup_allowance
-        # The first halt, when the tree was ended from outside or by a panic, and what it did.
+        # The first halt, when the tree was ended from outside or by a panic.
         self.halt: Halt | None = None
+        # How each node ended, once the tree was stopped or halted.
         self.receipt: StopReceipt | None = None
         self._body = trio.CancelScope()
         self._wound_down = trio.Event()
@@ -85,7 +88,7 @@ class SupervisionTree:
     async def _stop(self) -> None:
         """Stop in order, each child with its grace, all within the clean-up allowance."""
         with trio.CancelScope(shield=True):
-            await self.host.stop_children([(self.top, self.cleanup_allowance)], None)
+            self.receipt = await stop_with_receipt(self.top, self.cleanup_allowance, None)
 
     async def _close(self) -> None:
         await self.host.close(self._finish)
@@ -101,6 +104,10 @@ class SupervisionTree:
     def _latch(self, kind: HaltKind, by: str, reason: str) -> None:
         if self.halt is None:
             self.halt = Halt(kind, by, trio.current_time(), self.top.path, reason)
+            # The stop comes from a task of its own; nothing starts between the record of the halt and that.
+            for node in self.top.subtree():
+                if isinstance(node, Supervisor):
+                    node.plan.stopping = True
             self.host.services.start_soon(self._wind_down, self.halt)
 
     async def _wind_down(self, halt: Halt) -> None:
@@ -114,18 +121,25 @@ class SupervisionTree:
         end = self.top.exit
         if end is None or (end.clean and not isinstance(end.payload, FailedToStart)):
             return None
+        if end.reason is Reason.killed and self.receipt is not None:
+            # It was stopped, and took longer than the allowance: the receipt names who did.
+            return None
         failure: Exception
         if end.reason is Reason.restarts_exhausted and isinstance(end.payload, Exhausted):
             failure = RestartsExhausted(end.payload.cause, end.payload.path)
-            failure.__cause__ = end.payload.cause.cause
+            failure.__cause__ = _root(end.payload.cause)
+            if end.payload.refusal is not None:
+                failure.add_note(f"no further restart was allowed: {end.payload.refusal}")
         else:
-            failure = StartFailed(end)
+            failure = StartFailed(end) if isinstance(end.payload, FailedToStart) else ChildFailed(end)
             failure.__cause__ = _root(end)
         return failure
 
 
 def _root(end: Exit) -> BaseException | None:
-    return end.payload.end.cause if isinstance(end.payload, FailedToStart) else end.cause
+    while isinstance(end.payload, FailedToStart):
+        end = end.payload.end
+    return end.cause
 
 
 def open_supervisor(
@@ -150,6 +164,7 @@ def open_supervisor(
         ConfigError: a fault of a spec or a flag; nothing was started.
         StartFailed: a child could not start; those before it were stopped in reverse.
         RestartsExhausted: the top supervisor gave up; the body was cancelled.
+        ChildFailed: the top supervisor itself failed; its children were stopped.
     """
     if not math.isfinite(cleanup_allowance) or cleanup_allowance < 0:
         raise ValueError(f"cleanup_allowance must be a finite number of seconds, not {cleanup_allowance!r}")

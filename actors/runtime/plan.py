@@ -15,8 +15,9 @@ stumble on: whoever gives up ends abnormally and names the leaf that began it.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from copy import copy
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -83,9 +84,12 @@ class Exhausted:
 
     cause: Exit
     path: tuple[str, ...]
+    # Why a restart was refused, when it was not the budget of restarts that ran out.
+    refusal: str | None = None
 
     def __str__(self) -> str:
-        return f"restarts exhausted: {self.cause} (through {' <- '.join(self.path)})"
+        why = "" if self.refusal is None else f"{self.refusal}; "
+        return f"restarts exhausted: {why}{self.cause} (through {' <- '.join(self.path)})"
 
 
 @attrs.frozen
@@ -154,12 +158,17 @@ class Finish:
 Order = Report | Start | Stop | Note | Finish
 
 
+_UNSPENT: Final = Window()
+
+
 @attrs.define(eq=False)
 class Kept:
     """One child: its spec, and what is known of it."""
 
     key: Key
     spec: ChildSpec
+    # Arguments behind those of the template; None for a child with a spec of its own.
+    more: tuple[Any, ...] | None = None
     status: Status = Status.idle
     # The incarnation that lives, or lived last. Grows by one with each start.
     run: int = 0
@@ -168,7 +177,7 @@ class Kept:
     # Restarts in a row, for the back-off.
     row: int = 0
     restarts: int = 0
-    window: Window = attrs.field(factory=Window)
+    window: Window = _UNSPENT
     token: int = 0
 
 
@@ -191,6 +200,23 @@ class Count:
     active: int
     supervisors: int
     workers: int
+
+
+def with_more(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
+    """Give a spec with more arguments behind its own."""
+    return _with_args(spec, (*spec.args, *args)) if args else spec
+
+
+def without_args(spec: ChildSpec) -> ChildSpec:
+    """Give a spec that keeps none of its arguments."""
+    return _with_args(spec, ())
+
+
+def _with_args(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
+    # Everything in it was checked when it was made, and a start should not pay for that again.
+    changed = copy(spec)
+    object.__setattr__(changed, "args", args)
+    return changed
 
 
 def _never_asked(_key: Key, _now: float) -> str | None:
@@ -223,8 +249,14 @@ class Plan:
         self._chance = chance
         self._made = 0
         self._by_ref: dict[Any, Key] = {}
+        # Whose notes have no use any more; the shell cancels their waits, and empties it.
+        self.voided: list[Key] = []
+        self.template: ChildSpec | None = None
         for spec in specs:
-            self._add(spec)
+            if flags.dynamic:
+                self.template = spec
+            else:
+                self._add(spec)
 
     # ── starting ────────────────────────────────────────────────────────────
 
@@ -242,8 +274,11 @@ class Plan:
         """Note that a child is ready."""
         kept = self.children[key]
         self._by_ref.pop(kept.ref, None)
+        self._void(kept)
         kept.status, kept.ref, kept.since = Status.live, ref, now
-        kept.token += 1
+        if kept.spec.restart is Restart.temporary and kept.spec.args:
+            # It is never started again, so nothing keeps what it was started with.
+            kept.spec, kept.more = without_args(kept.spec), None
         if why is Why.restart:
             kept.restarts += 1
         if self.flags.dynamic:
@@ -251,11 +286,14 @@ class Plan:
 
     def ignored(self, key: Key) -> None:
         """Note that a child does not want to run."""
+        self._settle(self.children[key])
+
+    def cut(self, key: Key, end: Exit) -> list[Order]:
+        """Note a start that was given up because everything stops; an error of its own is reported."""
         kept = self.children[key]
-        if self.flags.dynamic or kept.spec.restart is Restart.temporary:
-            self._drop(kept)
-        else:
-            self._rest(kept)
+        self._settle(kept)
+        real = end.lost is not None or end.reason not in (Reason.normal, Reason.shutdown, Reason.killed)
+        return [Report(Topic.start_failed, kept.spec.id, end)] if real else []
 
     def start_failed(self, key: Key, why: Why, end: Exit, now: float) -> list[Order]:
         """Decide what follows a failed start; the orders replace all that were left."""
@@ -281,21 +319,16 @@ class Plan:
         if kept is None or kept.run != run or kept.status is not Status.live:
             # A group stop consumed it, or it is no child any more.
             return []
+        if self.stopping:
+            return self.stopped(key, end)
         kept.status = Status.idle
         decided = verdict(kept.spec.restart, end.reason)
         orders: list[Order] = []
-        if self.stopping:
-            if decided is Verdict.forget:
-                self._drop(kept)
-            return [] if end.clean else [Report(Topic.child_ended, kept.spec.id, end)]
-        if not end.clean or decided is Verdict.restart:
+        if not end.clean or decided is Verdict.restart or end.lost is not None:
             orders.append(Report(Topic.child_ended, kept.spec.id, end))
         if decided is Verdict.restart:
             return orders + self._restart(kept, end, now)
-        if decided is Verdict.forget:
-            self._drop(kept)
-        else:
-            self._rest(kept)
+        self._settle(kept)
         if kept.spec.significant and self._closes():
             self.stopping = True
             orders += [*self._stops(), Finish(Reason.shutdown)]
@@ -312,12 +345,12 @@ class Plan:
     def _restart(self, kept: Kept, end: Exit, now: float, *, attempt_failed: bool = False) -> list[Order]:
         refusal = self._may_restart(kept.spec.id, now)
         if refusal is not None:
-            return self._give_up(kept, end, refusal)
+            return self._give_up(kept, end, refusal, refusal)
         budget = kept.spec.budget
         if budget is not None:
             kept.window, within = kept.window.spend(now, budget.intensity, budget.period)
             if not within:
-                self._rest(kept)
+                self._settle(kept)
                 detail = f"more than {budget.intensity} restarts of its own in {budget.period:g} s"
                 return [Report(Topic.child_given_up, kept.spec.id, end, detail)]
         self.window, within = self.window.spend(now, self.flags.intensity, self.flags.period)
@@ -326,8 +359,8 @@ class Plan:
         ran_for = 0.0 if attempt_failed else now - kept.since
         kept.row = next_in_row(kept.row, ran_for, self.flags.backoff)
         delay = delay_before(kept.row, self.flags.backoff, self._chance())
+        self._void(kept)
         kept.status = Status.restarting
-        kept.token += 1
         stops = self._group_stops(kept)
         if attempt_failed or delay > 0:
             return [*stops, Note(kept.key, kept.token, delay)]
@@ -361,14 +394,14 @@ class Plan:
         group = (each for each in self._group(kept) if each is kept or each.spec.restart is not Restart.temporary)
         return [Start(each.key) for each in group]
 
-    def _give_up(self, kept: Kept, end: Exit, detail: str) -> list[Order]:
+    def _give_up(self, kept: Kept, end: Exit, detail: str, refusal: str | None = None) -> list[Order]:
         self.stopping = True
         self._rest(kept)
+        gone = Exhausted(end, (end.path, self.path), refusal)
         if isinstance(end.payload, Exhausted) and end.reason is Reason.restarts_exhausted:
-            cause, path = end.payload.cause, end.payload.path
-        else:
-            cause, path = end, (end.path,)
-        gone = Exhausted(cause, (*path, self.path))
+            # One root cause, taken over and never nested.
+            below = end.payload
+            gone = Exhausted(below.cause, (*below.path, self.path), refusal or below.refusal)
         report = Report(Topic.restarts_exhausted, kept.spec.id, end, detail)
         return [report, *self._stops(), Finish(Reason.restarts_exhausted, gone)]
 
@@ -394,26 +427,24 @@ class Plan:
         if kept is None:
             return []
         spec = kept.spec
-        if spec.restart is Restart.temporary or (self.flags.dynamic and not self.stopping):
-            self._drop(kept)
-        else:
-            self._rest(kept)
+        self._settle(kept)
         expected = end.reason is Reason.shutdown
         expected = expected or (end.reason is Reason.normal and spec.restart is not Restart.permanent)
         expected = expected or (end.reason is Reason.killed and spec.grace is Brutal.brutal)
-        return [] if expected else [Report(Topic.unexpected_stop, spec.id, end)]
+        return [] if expected and end.lost is None and end.left else [Report(Topic.unexpected_stop, spec.id, end)]
 
     # ── requests ────────────────────────────────────────────────────────────
 
-    def start_child(self, spec: ChildSpec) -> Answer | Start:
-        """Answer a request for a new child, or order its start."""
+    def start_child(self, spec: ChildSpec | None, args: tuple[Any, ...] = ()) -> Answer | Start:
+        """Answer a request for a new child, or order its start; without a spec by the template and ``args``."""
         if self.stopping:
             return Answer(Word.stopping)
         if self.flags.dynamic:
             most = self.flags.max_children
             if most is not None and len(self.children) >= most:
                 return Answer(Word.max_children)
-            return Start(self._add(spec).key, Why.by_hand)
+            return Start(self._add_alike(args).key if spec is None else self._add(spec).key, Why.by_hand)
+        assert spec is not None, "only a dynamic supervisor has a template"
         kept = self.children.get(spec.id)
         if kept is None:
             return Start(self._add(spec).key, Why.by_hand)
@@ -428,10 +459,8 @@ class Plan:
             return Answer(Word.not_found)
         if kept.status is Status.live:
             return Stop((kept.key,))
-        if self.flags.dynamic or kept.spec.restart is Restart.temporary:
-            self._drop(kept)
-        else:
-            self._rest(kept)
+        kept.row = 0
+        self._settle(kept)
         return Answer(Word.ok)
 
     def restart_child(self, id: Key) -> Answer | Start:
@@ -458,10 +487,31 @@ class Plan:
         words = {Status.live: Word.running, Status.restarting: Word.restarting}
         return Answer(words[kept.status]) if kept.status in words else None
 
-    def reconfigure(self, flags: Flags, specs: Iterable[ChildSpec]) -> None:
+    def misfits(self, flags: Flags, specs: tuple[ChildSpec, ...]) -> list[tuple[str, str]]:
+        """Say what does not fit this supervisor in flags and specs that are good in themselves."""
+        faults = []
+        if flags.dynamic != self.flags.dynamic:
+            faults.append(("flags.dynamic", f"{flags.dynamic} cannot be set while it runs; leave it as it was"))
+        if flags.dynamic and len(specs) > 1:
+            faults.append(("children", f"{len(specs)} are given, and a dynamic supervisor has one template; give one"))
+        if flags.auto_shutdown is AutoShutdown.never:
+            given = {spec.id for spec in specs}
+            held = [kept.spec.id for kept in self.children.values() if kept.spec.significant]
+            text = "never cannot be while the child {!r} is significant; give it a new spec, or leave this as it was"
+            faults += [("flags.auto_shutdown", text.format(id)) for id in held if id not in given]
+        return faults
+
+    def reconfigure(self, flags: Flags, specs: tuple[ChildSpec, ...]) -> None:
         """Take new flags and specs; they apply from their next use. What runs goes on."""
+        assert not self.misfits(flags, tuple(specs)), "misfits are refused before"
         self.flags = flags
         for spec in specs:
+            if flags.dynamic:
+                self.template = spec
+                for each in self.children.values():
+                    if each.more is not None:
+                        each.spec = with_more(spec, each.more)
+                continue
             kept = self.children.get(spec.id)
             if kept is None:
                 self._add(spec)
@@ -506,12 +556,31 @@ class Plan:
         kept = self.children[key] = Kept(key, spec)
         return kept
 
-    def _rest(self, kept: Kept) -> None:
-        kept.status = Status.idle
+    def _add_alike(self, args: tuple[Any, ...]) -> Kept:
+        assert self.template is not None, "asked for only where there is one"
+        kept = self._add(with_more(self.template, args))
+        kept.more = args
+        return kept
+
+    def _settle(self, kept: Kept) -> None:
+        """Keep the spec of a child that does not run any more, or forget it: it may never be started again."""
+        if self.flags.dynamic or kept.spec.restart is Restart.temporary:
+            self._drop(kept)
+        else:
+            self._rest(kept)
+
+    def _void(self, kept: Kept) -> None:
+        """Let a note that is under way find nothing to do."""
+        if kept.status is Status.restarting:
+            self.voided.append(kept.key)
         kept.token += 1
-        kept.row = 0
+
+    def _rest(self, kept: Kept) -> None:
+        self._void(kept)
+        kept.status = Status.idle
 
     def _drop(self, kept: Kept) -> None:
+        self._void(kept)
         kept.status = Status.idle
         self._by_ref.pop(kept.ref, None)
         self.children.pop(kept.key, None)

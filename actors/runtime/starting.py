@@ -57,3 +57,9 @@ def wants_status(start: Callable[..., Any]) -> bool:
         return "task_status" in inspect.signature(start).parameters
     except (TypeError, ValueError):
         return False
+
+
+def is_plain(start: Callable[..., Any]) -> bool:
+    """Whether a start is an async function that counts as ready by being started; cheap, and never wrongly true."""
+    code = getattr(start, "__code__", None)
+    return code is not None and bool(code.co_flags & inspect.CO_COROUTINE) and not wants_status(start)

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from actors.errors import ConfigError
 from actors.runtime.plan import Report
 from actors.runtime.specs import ChildSpec, Flags, check_specs, read_flags, warnings_of
 
@@ -52,8 +53,11 @@ def supervise(
     Raises:
         ConfigError: every fault of every spec and flag, with its place.
     """
+    # The raw flags go in, so that their faults are told together with those of the specs.
+    known = check_specs(specs, flags)
     read = read_flags(flags)
-    known = check_specs(specs, read)
+    if read.dynamic and len(known) > 1:
+        raise ConfigError(("children", f"{len(known)} are given, and a dynamic supervisor has one template; give one"))
     warn_of(known, read)
     return Supervise(known, read, extra, may_restart, chance, on_report)
 

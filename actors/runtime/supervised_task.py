@@ -43,7 +43,7 @@ class TaskRef:
 class Task(Child):
     """A child whose work is one coroutine. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_coroutine", "_name", "_says_ready", "ref")
+    __slots__ = ("_coroutine", "_name", "ref", "says_ready")
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Task(Child):
         self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
         self._name = name
         # Whether the function tells by itself when it is ready, as trio's own convention has it.
-        self._says_ready = says_ready
+        self.says_ready = says_ready
         self.ref = TaskRef(self)
 
     async def work(self) -> Any:
@@ -71,7 +71,7 @@ class Task(Child):
             self.host.registry.register(self._name, self.ref)
         coroutine, self._coroutine = self._coroutine, None
         assert coroutine is not None, "a task runs once"
-        if not self._says_ready:
+        if not self.says_ready:
             self.mark_ready()
         return await coroutine
 

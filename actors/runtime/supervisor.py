@@ -17,155 +17,45 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
-import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import attrs
 import trio
 
-from actors.errors import ActorGone, GoneReason, MailboxClosed, WouldDeadlock
-from actors.runtime.actor import LATER, Actor, Call
-from actors.runtime.child import Child, Owner, Returning, Startable, Starter, refuse_own_stop
+from actors.errors import AlreadyRegistered, MailboxClosed, WouldDeadlock
+from actors.runtime.actor import LATER, Actor, Asked, Call
+from actors.runtime.child import Child, Owner, Returning, Startable, Starter
+from actors.runtime.deadlines import Entry
 from actors.runtime.exits import Exit, Reason, root_cause
 from actors.runtime.mailbox import NOTHING
-from actors.runtime.plan import (
-    Answer,
-    Count,
-    Exhausted,
-    Finish,
-    Listed,
-    Note,
-    Order,
-    Plan,
-    Report,
-    Start,
-    Status,
-    Stop,
-    Why,
-    Word,
-)
+from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Plan, Report, Start, Status, Stop, Why, Word
 from actors.runtime.restart import Verdict, verdict
-from actors.runtime.specs import Brutal, ChildSpec, Flags, check_specs, read_flags, read_spec
-from actors.runtime.starting import IGNORE as IGNORE
-from actors.runtime.starting import Ignore
+from actors.runtime.specs import Brutal, ChildSpec, Strategy
+from actors.runtime.starting import Ignore, TaskStatus, is_plain, wants_status
+from actors.runtime.supervise import Supervise
+from actors.runtime.supervise import supervise as supervise
+from actors.runtime.supervised_task import Task
+from actors.runtime.supervisor_ref import (
+    Counting,
+    DeleteChild,
+    GetSpec,
+    Listing,
+    Reconfigure,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    Which,
+)
+from actors.runtime.supervisor_ref import SupervisorRef as SupervisorRef
 
 log = logging.getLogger("actors.supervisor")
 
 # Notes to itself are looked at after so many messages, however many more wait.
 PATIENCE: Final = 64
-
-@attrs.frozen(eq=False)
-class Supervise:
-    """A supervisor as a child: what the ``start`` of its spec returns.
-
-    ``specs`` and ``flags`` are checked when this is made, so a fault is found before
-    anything starts. ``config`` is called at each start of the supervisor instead of
-    ``specs``, and gives a `Supervise`, or `IGNORE`.
-    """
-
-    specs: tuple[ChildSpec, ...]
-    flags: Flags
-    extra: tuple[Any, ...] = ()
-    may_restart: Callable[[Hashable, float], str | None] | None = None
-    chance: Callable[[], float] = random.random
-    on_report: Callable[[str, Report], None] | None = None
-
-
-def supervise(
-    specs: Iterable[ChildSpec | Mapping[str, Any]] = (),
-    flags: Flags | Mapping[str, Any] | None = None,
-    *,
-    extra: tuple[Any, ...] = (),
-    may_restart: Callable[[Hashable, float], str | None] | None = None,
-    chance: Callable[[], float] = random.random,
-    on_report: Callable[[str, Report], None] | None = None,
-) -> Supervise:
-    """Describe a supervisor: children in the order of starting, and flags.
-
-    ``extra`` are arguments that stand before each child's own (a dynamic supervisor).
-    ``may_restart(id, now)`` gives a reason against a restart, or None. ``on_report``
-    hears of each report with the path of the supervisor; without it they are logged.
-
-    Raises:
-        ConfigError: every fault of every spec and flag, with its place.
-    """
-    read = read_flags(flags)
-    return Supervise(check_specs(specs, read), read, extra, may_restart, chance, on_report)
-
-
-@attrs.frozen(eq=False)
-class TaskRef:
-    """The handle of one incarnation of a task."""
-
-    _task: Task
-
-    @property
-    def path(self) -> str:
-        """Name the task."""
-        return self._task.path
-
-    @property
-    def exit(self) -> Exit | None:
-        """Give the recorded end, None while it lives."""
-        return self._task.exit
-
-    async def wait(self) -> Exit:
-        """Wait for the end, and give it.
-
-        Cancellation: the task is not disturbed.
-        """
-        return await self._task.wait_ended()
-
-
-class Task(Child):
-    """A child whose work is one coroutine."""
-
-    __slots__ = ("_coroutine", "_says_ready", "ref")
-
-    def __init__(
-        self, path: str, parent: Child | None, host: Owner, coroutine: Coroutine[Any, Any, Any], *, says_ready: bool
-    ) -> None:
-        super().__init__(path, parent, host, may_parent=False)
-        self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
-        self.ref = TaskRef(self)
-        # Whether the function tells by itself when it is ready, as trio's own convention has it.
-        self._says_ready = says_ready
-
-    async def work(self) -> Any:
-        """Run the coroutine.
-
-        Cancellation: the child ends as ``shutdown``.
-        """
-        coroutine, self._coroutine = self._coroutine, None
-        assert coroutine is not None, "a task runs once"
-        if not self._says_ready:
-            self.mark_ready()
-        return await coroutine
-
-    def ended(self, exit: Exit) -> None:
-        """Close a coroutine that never ran, so that Python does not complain of it."""
-        if self._coroutine is not None:
-            self._coroutine.close()
-
-
-class TaskStatus:
-    """What a function that asks for ``task_status`` is given; ``started`` tells that it is ready."""
-
-    def __init__(self) -> None:
-        self.child: Child | None = None
-
-    def started(self, value: Any = None) -> None:
-        """Tell that the function is ready; ``value`` goes to whoever started it."""
-        assert self.child is not None
-        self.child.mark_ready(value)
-
-
-# ── what comes through the mailbox ──────────────────────────────────────────
 
 
 @attrs.frozen(eq=False)
@@ -180,91 +70,85 @@ class _Mark:
 
 _GIVEN_UP: Final = _Mark()
 _TOO_SLOW: Final = _Mark()
+_STOPPED: Final = _Mark()
 
 
 @attrs.frozen(eq=False)
 class _Left:
+    """What comes through the mailbox besides requests: a child has ended."""
+
     child: Child
 
 
 @attrs.frozen(eq=False)
-class _Asked:
-    why: object
+class _Due:
+    """A note that waits for its time."""
 
-
-@attrs.frozen
-class _StartChild:
-    spec: ChildSpec
-
-
-@attrs.frozen
-class _TerminateChild:
-    which: Any
-
-
-@attrs.frozen
-class _RestartChild:
-    id: Any
-
-
-@attrs.frozen
-class _DeleteChild:
-    id: Any
-
-
-@attrs.frozen
-class _Which:
-    id: Any
-
-
-@attrs.frozen
-class _GetSpec:
-    id: Any
-
-
-class _Listing:
-    pass
-
-
-class _Counting:
-    pass
-
-
-@attrs.frozen
-class _Reconfigure:
-    flags: Flags | Mapping[str, Any] | None
-    specs: Any
+    token: int
+    at: float
+    entry: Entry
 
 
 class Supervisor(Actor[Any]):
-    """The shell around a plan."""
+    """The shell around a plan. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_asked", "_between", "_by_child", "_done", "_due", "_names", "_notes", "_of", "handle", "plan", "supervise")
+    __slots__ = ("_between", "_by_key", "_done", "_due", "_name", "_names", "_notes", "_of", "_starter", "handle", "plan", "supervise")  # noqa: E501
 
-    def __init__(self, path: str, parent: Child | None, host: Owner, supervise: Supervise) -> None:
+    def __init__(
+        self, path: str, parent: Child | None, host: Owner, supervise: Supervise, name: str | None = None
+    ) -> None:
         super().__init__(path, parent, host, self._never, may_parent=True)
         more = {} if supervise.may_restart is None else {"may_restart": supervise.may_restart}
         self.supervise = supervise
         self.plan = Plan(path, supervise.flags, supervise.specs, chance=supervise.chance, **more)
-        # Which key and incarnation a task is; kept for live tasks only.
+        self._name = name
+        # Which key and incarnation a task is, and the way back; kept for live tasks only.
         self._of: dict[Child, tuple[Hashable, int]] = {}
-        self._by_child: dict[Hashable, Child] = {}
+        self._by_key: dict[Hashable, Child] = {}
         # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
         self._between: dict[Hashable, Returning] = {}
+        # Notes that are due, and those that wait, by child: a child has one at a time.
         self._notes: deque[tuple[Hashable, int]] = deque()
-        # When children are tried again that wait for it: the token of the note and the time, for whoever looks.
-        self._due: dict[Hashable, tuple[int, float]] = {}
-        self._asked: _Asked | None = None
+        self._due: dict[Hashable, _Due] = {}
+        # The start under way; a stop does not wait for it.
+        self._starter: Starter | None = None
         self._done: Finish | None = None
         self._names = 0
-        self.handle = SupervisorRef(self)
+        self.handle = SupervisorRef(self, self)
 
     def _never(self, message: Any, call: Call | None) -> Any:
         raise AssertionError("a supervisor has a loop of its own")
 
     def handle_at_once(self, call: Call) -> bool:
-        """Never: its requests wait for other tasks."""
-        return False
+        """Start a plain function below a dynamic supervisor in the asker's step; all else waits for other tasks."""
+        message = call.message
+        if type(message) is not StartChild or not self.plan.flags.dynamic or not self.mailbox.idle or self._notes:
+            return False
+        spec = message.spec
+        if spec is None or spec.name is not None or self.ending or self.task is None or not is_plain(spec.start):
+            return False
+        call.at_once = True
+        # The child is to see the context of its supervisor, whose task is parked.
+        call.answer(self.task.context.run(self._start_plain, message))
+        call.at_once = False
+        return True
+
+    def _start_plain(self, message: StartChild) -> Answer:
+        order = self.plan.start_child(message.spec, message.args)
+        if isinstance(order, Answer):
+            return order
+        spec = self.plan.children[order.key].spec
+        run = self.plan.begins(order.key)
+        child = self._make(self._path_of(spec), spec)
+        if isinstance(child, Exit):
+            self.plan.start_failed(order.key, order.why, child, trio.current_time())
+            return Answer(Word.error, reason=child)
+        assert isinstance(child, Task) and self._nursery is not None, "a plain function makes a task"
+        self._of[child] = (order.key, run)
+        self._by_key[order.key] = child
+        self.adopt(child, self._nursery)
+        self.plan.started(order.key, order.why, child.ref, trio.current_time())
+        return Answer(Word.ok, child.ref)
 
     # ── its life ────────────────────────────────────────────────────────────
 
@@ -273,9 +157,11 @@ class Supervisor(Actor[Any]):
 
         Cancellation: its children have ended before.
         """
+        if self._name is not None:
+            self.host.registry.register(self._name, self.handle)
         try:
             await self._carry(self.plan.boot())
-            if self._done is None:
+            if self._done is None and not self.ending:
                 self.mark_ready()
             await self._serve()
         except trio.Cancelled:
@@ -290,8 +176,8 @@ class Supervisor(Actor[Any]):
     async def _serve(self) -> None:
         served = 0
         while self._done is None:
-            if self._asked is not None and not self.plan.stopping:
-                await self._carry(self.plan.stop(self._asked.why))
+            if self.asked is not None and not self.plan.stopping:
+                await self._carry(self.plan.stop(self.asked.why))
                 continue
             message = NOTHING if self._notes and served >= PATIENCE else self.mailbox.take()
             if message is not NOTHING:
@@ -307,12 +193,15 @@ class Supervisor(Actor[Any]):
                 await self.mailbox.wait()
 
     async def _take(self, message: Any) -> None:
+        if self.stopping:
+            # Halted: nothing is started or given up any more, and ends are only noted.
+            self.plan.stopping = True
         if type(message) is _Left:
             await self._heard(message.child)
         elif type(message) is Call:
             if message.waiting:
                 await self._answer(message)
-        elif type(message) is not _Asked:
+        else:
             log.warning("%s: dropped a message it does not know: %r", self.path, message)
 
     async def _heard(self, child: Child) -> None:
@@ -320,10 +209,10 @@ class Supervisor(Actor[Any]):
         if place is None or child.exit is None:
             return
         key, run = place
-        if self._by_child.get(key) is child:
-            del self._by_child[key]
-        if isinstance(child, Returning) and child.returns:
-            self._between[key] = child
+        if self._by_key.get(key) is child:
+            del self._by_key[key]
+        if getattr(child, "returns", False):
+            self._between[key] = cast(Returning, child)
         await self._carry(self.plan.ended(key, run, child.exit, trio.current_time()))
 
     def _child_left(self, child: Child) -> None:
@@ -333,16 +222,17 @@ class Supervisor(Actor[Any]):
         super()._child_left(child)
 
     def request_stop(self, why: object) -> None:
-        """Ask it to stop its children in order and to end."""
-        if self._asked is None and self.exit is None:
-            self._asked = _Asked(why)
-            with suppress(MailboxClosed):
-                self.mailbox.put_system(self._asked)
+        """Ask it to stop its children in order and to end; a start under way is given up."""
+        if self.asked is None and self.exit is None:
+            self.asked = Asked(trio.current_time(), why)
+            self.mailbox.wake()
+            if self._starter is not None:
+                self._starter.resolve(ready=False, extra=_STOPPED)
 
     @property
     def ending(self) -> bool:
         """Whether it starts nothing more."""
-        return self.stopping or self._asked is not None or self.plan.stopping
+        return self.stopping or self.asked is not None or self.plan.stopping
 
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         end = super()._exit(reason, raised, lost)
@@ -351,6 +241,34 @@ class Supervisor(Actor[Any]):
             return end
         cause = done.payload.cause.cause if isinstance(done.payload, Exhausted) else None
         return attrs.evolve(end, reason=done.reason, payload=done.payload, cause=cause)
+
+    async def _guarded(self) -> tuple[Reason, BaseException | None, BaseException | None]:
+        over = await super()._guarded()
+        if self._nursery is not None and self._nursery.child_tasks and not self.children:
+            # Only tasks that were given up, and named, are left. Who waits for this one must not wait for them.
+            self.record(attrs.evolve(self._exit(*over), left=False))
+        return over
+
+    def ended(self, exit: Exit) -> None:
+        """Report ends that nobody had time to look at, free the name, and forget what waits."""
+        self.plan.stopping = True
+        unread = []
+        while (message := self.mailbox.take()) is not NOTHING:
+            if type(message) is not _Left:
+                unread.append(message)
+            elif (place := self._of.pop(message.child, None)) is not None:
+                assert message.child.exit is not None
+                self._report_all(self.plan.ended(*place, message.child.exit, trio.current_time()))
+        self.mailbox.put_back(unread)
+        for due in self._due.values():
+            due.entry.cancel()
+        self._due.clear()
+        for former in self._between.values():
+            former.let_go()
+        self._between.clear()
+        if self._name is not None:
+            self.host.registry.unregister(self._name, self.handle)
+        super().ended(exit)
 
     # ── between two incarnations ────────────────────────────────────────────
 
@@ -373,6 +291,16 @@ class Supervisor(Actor[Any]):
 
     async def _carry(self, orders: list[Order]) -> None:
         await self._carry_out(orders)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        for key in self.plan.voided:
+            due = self._due.get(key)
+            kept = self.plan.children.get(key)
+            if due is not None and (kept is None or kept.token != due.token):
+                due.entry.cancel()
+                del self._due[key]
+        self.plan.voided.clear()
         if self._between:
             self._let_go()
 
@@ -382,10 +310,13 @@ class Supervisor(Actor[Any]):
             if self.stopping:
                 # Halted: whatever was planned, nothing starts any more; the stop comes from outside, leaf first.
                 self.plan.stopping = True
+                self._report_all([order for order in left if type(order) is Report])
                 return
             order = left.popleft()
+            if self.plan.stopping and type(order) in (Stop, Finish):
+                await self._turn_away()
             if type(order) is Start:
-                if self._asked is not None:
+                if self.ending:
                     # Asked to stop meanwhile: no further attempt.
                     return
                 failed = await self._start(order)
@@ -400,6 +331,19 @@ class Supervisor(Actor[Any]):
             elif type(order) is Finish:
                 self._done = order
 
+    async def _turn_away(self) -> None:
+        """Answer what waits, as nothing of it will be done; ends that are heard now are only noted."""
+        while (message := self.mailbox.take()) is not NOTHING:
+            if type(message) is Call:
+                message.answer(Answer(Word.stopping))
+            else:
+                await self._take(message)
+
+    def _report_all(self, orders: list[Order]) -> None:
+        for report in orders:
+            assert isinstance(report, Report), "what is being stopped gives nothing else to do"
+            self._report(report)
+
     def _report(self, report: Report) -> None:
         if self.supervise.on_report is None:
             log.error("%s: %s: child %r: %s %s", self.path, report.topic, report.child, report.end, report.detail)
@@ -413,25 +357,20 @@ class Supervisor(Actor[Any]):
         if note.seconds <= 0:
             self._notes.append((note.key, note.token))
             return
+        before = self._due.get(note.key)
+        if before is not None:
+            before.entry.cancel()
         at = trio.current_time() + note.seconds
-        self._due[note.key] = (note.token, at)
-        self.host.deadlines.at(at, partial(self._note_due, note))
+        self._due[note.key] = _Due(note.token, at, self.host.deadlines.at(at, partial(self._note_due, note)))
 
     def restarts_due(self) -> dict[str, float]:
         """Give the children that have ended and wait for their restart, with its time; needs no cooperation."""
-        due = {}
-        for key, (token, at) in self._due.items():
-            kept = self.plan.children.get(key)
-            if kept is not None and kept.status is Status.restarting and kept.token == token:
-                due[f"{self.path}/{kept.spec.id}"] = at
-        return due
+        return {f"{self.path}/{self.plan.children[key].spec.id}": due.at for key, due in self._due.items()}
 
     def _note_due(self, note: Note) -> None:
-        if self._due.get(note.key, (None,))[0] == note.token:
-            del self._due[note.key]
-        if self.exit is None:
-            self._notes.append((note.key, note.token))
-            self.mailbox.wake()
+        del self._due[note.key]
+        self._notes.append((note.key, note.token))
+        self.mailbox.wake()
 
     # ── starting ────────────────────────────────────────────────────────────
 
@@ -441,11 +380,14 @@ class Supervisor(Actor[Any]):
         if kept is None:
             return None
         run = self.plan.begins(order.key)
-        result = await self._begin(order.key, run, kept.spec, call)
+        # Nobody is started after this one, so a plain function need not have run to count as ready.
+        alone = self.plan.flags.dynamic or (
+            order.why is Why.restart and self.plan.flags.strategy is Strategy.one_for_one
+        )
+        result = await self._begin(order.key, run, kept.spec, call, alone=alone)
         if isinstance(result, Exit):
-            if self.stopping:
-                self.plan.stopping = True
-                return []
+            if self.ending:
+                return self.plan.cut(order.key, result)
             return self.plan.start_failed(order.key, order.why, result, trio.current_time())
         if isinstance(result, Ignore):
             self.plan.ignored(order.key)
@@ -453,18 +395,26 @@ class Supervisor(Actor[Any]):
             self.plan.started(order.key, order.why, result.ref, trio.current_time())
         return None
 
-    async def _begin(self, key: Hashable, run: int, spec: ChildSpec, call: Call | None) -> _Begun | Ignore | Exit:
+    async def _begin(
+        self, key: Hashable, run: int, spec: ChildSpec, call: Call | None, *, alone: bool = False
+    ) -> _Begun | Ignore | Exit:
         path = self._path_of(spec)
         child = self._make(path, spec)
         if not isinstance(child, Child):
             return child
-        starter = child.starter = Starter()
         assert self._nursery is not None
+        if alone and spec.name is None and isinstance(child, Task) and not child.says_ready:
+            self._of[child] = (key, run)
+            self._by_key[key] = child
+            self._between.pop(key, None)
+            self.adopt(child, self._nursery)
+            return _Begun(child.ref, None)
+        starter = child.starter = self._starter = Starter()
         former = self._between.get(key)
         if former is not None:
             former.followed_by(child)
         self._of[child] = (key, run)
-        self._by_child[key] = child
+        self._by_key[key] = child
         self.adopt(child, self._nursery)
         if call is not None:
             # A caller that gives up wants no child.
@@ -477,29 +427,38 @@ class Supervisor(Actor[Any]):
             await starter.wait()
         if timeout is not None:
             timeout.cancel()
-        child.starter = None
+        child.starter = self._starter = None
         if starter.ready:
             self._between.pop(key, None)
             return _Begun(ref_of(child), starter.extra)
         return await self._not_begun(key, child, starter)
 
     async def _not_begun(self, key: Hashable, child: Child, starter: Starter) -> Ignore | Exit:
-        self._of.pop(child, None)
-        self._by_child = {key: each for key, each in self._by_child.items() if each is not child}
         if child.exit is None:
-            await self._stop_tasks([child], None)
+            if not isinstance(child, Supervisor):
+                # It listens to nobody yet. A supervisor gives up its own start in order.
+                child.order_stop(self._why)
+            await self._stop_tasks([child], self._why)
         assert child.exit is not None
-        if isinstance(child, Returning) and child.returns and key not in self._between:
-            self._between[key] = child
+        self._of.pop(child, None)
+        self._by_key.pop(key, None)
+        if getattr(child, "returns", False) and key not in self._between:
+            self._between[key] = cast(Returning, child)
         if isinstance(starter.extra, Ignore):
             return starter.extra
-        if starter.extra in (_TOO_SLOW, _GIVEN_UP):
+        if starter.extra is _TOO_SLOW:
             slow = trio.TooSlowError(f"{child.path} was not ready in time")
             return attrs.evolve(child.exit, reason=Reason.error, cause=slow)
         if child.exit.reason is Reason.normal and not isinstance(child, Supervisor):
+            if isinstance(child.value, Ignore):
+                return child.value
             text = f"{child.path} ended before it was ready"
             return attrs.evolve(child.exit, reason=Reason.error, cause=RuntimeError(text))
         return child.exit
+
+    @property
+    def _why(self) -> object:
+        return None if self.asked is None else self.asked.why
 
     def _path_of(self, spec: ChildSpec) -> str:
         if not self.plan.flags.dynamic:
@@ -514,39 +473,40 @@ class Supervisor(Actor[Any]):
             more["task_status"] = status
         try:
             made = spec.start(*self.supervise.extra, *spec.args, **more)
+            if not inspect.iscoroutine(made) and isinstance(made, Startable) and not inspect.isclass(made):
+                return made.as_child(path, self, self.host, spec)
         except Exception as error:
             return Exit(path, Reason.error, trio.current_time(), cause=root_cause(error), raised=error)
         if isinstance(made, Ignore):
             return made
         if inspect.iscoroutine(made):
-            child: Child = Task(path, self, self.host, made, says_ready=status is not None)
+            child: Child = Task(path, self, self.host, made, says_ready=status is not None, name=spec.name)
             if status is not None:
                 status.child = child
             return child
         if isinstance(made, Supervise):
             if made.on_report is None:
                 made = attrs.evolve(made, on_report=self.supervise.on_report)
-            return Supervisor(path, self, self.host, made)
-        if isinstance(made, Startable):
-            return made.as_child(path, self, self.host, spec)
+            return Supervisor(path, self, self.host, made, spec.name)
         value = TypeError(f"start gave {made!r}, which is no coroutine, behaviour or supervisor")
         return Exit(path, Reason.bad_return, trio.current_time(), cause=value)
 
     # ── stopping ────────────────────────────────────────────────────────────
 
     async def _stop(self, keys: tuple[Hashable, ...]) -> None:
-        children = {key: self._by_child[key] for key in keys if key in self._by_child}
-        await self._stop_tasks(list(children.values()), self._asked)
+        children = {key: self._by_key[key] for key in keys if key in self._by_key}
+        await self._stop_tasks(list(children.values()), self._why)
         for key, child in children.items():
             self._of.pop(child, None)
-            self._by_child.pop(key, None)
+            self._by_key.pop(key, None)
             assert child.exit is not None
-            for report in self.plan.stopped(key, child.exit):
-                assert isinstance(report, Report)
-                self._report(report)
+            self._report_all(self.plan.stopped(key, child.exit))
 
     async def _stop_tasks(self, children: list[Child], why: object) -> None:
         graces = [(child, self._grace_of(child)) for child in children]
+        for child in children:
+            # Their ends are waited for here, so no message about them is needed.
+            self._of.pop(child, None)
         with self._waiting(children, "the end of"):
             await self.host.stop_children(graces, why)
 
@@ -582,83 +542,85 @@ class Supervisor(Actor[Any]):
             answer = handler(self, call.message, call)
             if inspect.isawaitable(answer):
                 answer = await answer
-            if self._between:
-                self._let_go()
+            self._tidy()
         except Exception as error:
             call.fail(error)
             return
         if answer is not LATER:
             call.answer(answer)
 
-    async def _start_child(self, message: _StartChild, call: Call) -> Answer:
-        ordered = self.plan.start_child(message.spec)
+    async def _start_child(self, message: StartChild, call: Call) -> Answer:
+        ordered = self.plan.start_child(message.spec, message.args)
         return ordered if isinstance(ordered, Answer) else await self._by_hand(ordered, call)
 
-    async def _restart_child(self, message: _RestartChild, call: Call) -> Answer:
+    async def _restart_child(self, message: RestartChild, call: Call) -> Answer:
         ordered = self.plan.restart_child(message.id)
         return ordered if isinstance(ordered, Answer) else await self._by_hand(ordered, call)
 
     async def _by_hand(self, order: Start, call: Call) -> Answer:
-        spec = self.plan.children[order.key].spec
-        run = self.plan.begins(order.key)
-        result = await self._begin(order.key, run, spec, call)
+        key = order.key
+        run = self.plan.begins(key)
+        result = await self._begin(key, run, self.plan.children[key].spec, call)
         if isinstance(result, Exit):
-            self.plan.start_failed(order.key, order.why, result, trio.current_time())
-            return Answer(Word.stopping) if self.ending else Answer(Word.error, reason=result)
+            self.plan.start_failed(key, order.why, result, trio.current_time())
+            if self.ending:
+                return Answer(Word.stopping)
+            if isinstance(result.cause, AlreadyRegistered):
+                return Answer(Word.already_started, result.cause.ref, reason=result)
+            return Answer(Word.error, reason=result)
         if isinstance(result, Ignore):
-            self.plan.ignored(order.key)
+            self.plan.ignored(key)
             return Answer(Word.ignored)
-        self.plan.started(order.key, order.why, result.ref, trio.current_time())
+        self.plan.started(key, order.why, result.ref, trio.current_time())
         if not call.waiting:
             # The caller gave up in the very moment in which the child got ready.
-            await self._stop((order.key,))
-            if order.why is Why.by_hand and order.key in self.plan.children:
-                self.plan.delete_child(order.key)
+            await self._stop((key,))
+            if order.why is Why.by_hand and key in self.plan.children:
+                self.plan.delete_child(key)
         return Answer(Word.ok, result.ref, result.extra)
 
-    async def _terminate_child(self, message: _TerminateChild, _call: Call) -> Answer:
+    async def _terminate_child(self, message: TerminateChild, _call: Call) -> Answer:
         ordered = self.plan.terminate_child(message.which)
         if isinstance(ordered, Answer):
             return ordered
         # A child that waits for its own end is told so, and nothing is stopped.
         self.host.waits.end(
-            self.host.waits.begin(self, [self._by_child[key] for key in ordered.keys], what="the end of", any_of=False)
+            self.host.waits.begin(self, [self._by_key[key] for key in ordered.keys], what="the end of", any_of=False)
         )
         await self._stop(ordered.keys)
         return Answer(Word.ok)
 
-    def _delete_child(self, message: _DeleteChild, _call: Call) -> Answer:
+    def _delete_child(self, message: DeleteChild, _call: Call) -> Answer:
         return self.plan.delete_child(message.id)
 
-    def _which(self, message: _Which, _call: Call) -> Any:
-        return self.plan.which(message.id) or Answer(Word.not_found)
+    def _which(self, message: Which, _call: Call) -> Any:
+        return self.plan.which(message.id)
 
-    def _get_spec(self, message: _GetSpec, _call: Call) -> Any:
+    def _get_spec(self, message: GetSpec, _call: Call) -> Any:
         kept = self.plan._found(message.id)
-        return Answer(Word.not_found) if kept is None else kept.spec
+        return None if kept is None else kept.spec
 
-    def _list(self, _message: _Listing, _call: Call) -> Any:
+    def _list(self, _message: Listing, _call: Call) -> Any:
         return self.plan.listed()
 
-    def _count(self, _message: _Counting, _call: Call) -> Any:
+    def _count(self, _message: Counting, _call: Call) -> Any:
         return self.plan.count()
 
-    def _reconfigure(self, message: _Reconfigure, _call: Call) -> Answer:
-        flags = read_flags(message.flags) if message.flags is not None else self.plan.flags
-        self.plan.reconfigure(flags, check_specs(message.specs, flags))
+    def _reconfigure(self, message: Reconfigure, _call: Call) -> Answer:
+        self.plan.reconfigure(message.flags, message.specs)
         return Answer(Word.ok)
 
 
 _REQUESTS: dict[type, Callable[[Supervisor, Any, Call], Any]] = {
-    _StartChild: Supervisor._start_child,
-    _TerminateChild: Supervisor._terminate_child,
-    _RestartChild: Supervisor._restart_child,
-    _DeleteChild: Supervisor._delete_child,
-    _Which: Supervisor._which,
-    _GetSpec: Supervisor._get_spec,
-    _Listing: Supervisor._list,
-    _Counting: Supervisor._count,
-    _Reconfigure: Supervisor._reconfigure,
+    StartChild: Supervisor._start_child,
+    TerminateChild: Supervisor._terminate_child,
+    RestartChild: Supervisor._restart_child,
+    DeleteChild: Supervisor._delete_child,
+    Which: Supervisor._which,
+    GetSpec: Supervisor._get_spec,
+    Listing: Supervisor._list,
+    Counting: Supervisor._count,
+    Reconfigure: Supervisor._reconfigure,
 }
 
 
@@ -667,182 +629,3 @@ def ref_of(child: Child) -> Any:
     if isinstance(child, Supervisor):
         return child.handle
     return child.ref if isinstance(child, (Actor, Task)) else child
-
-
-@lru_cache(maxsize=1024)
-def _parameters(start: Callable[..., Any]) -> bool:
-    try:
-        return "task_status" in inspect.signature(start).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-def wants_status(start: Callable[..., Any]) -> bool:
-    """Whether a start follows trio's convention and tells by itself when it is ready."""
-    try:
-        return _parameters(start)
-    except TypeError:
-        # What cannot be hashed is looked at each time.
-        return _parameters.__wrapped__(start)
-
-
-class SupervisorRef:
-    """The handle of one incarnation of a supervisor: administration.
-
-    Every request is served by the supervisor's own loop. Once it has ended, each
-    fails at once with `ActorGone` (``noproc``); while it is ending, the answer is
-    ``stopping`` at once.
-    """
-
-    __slots__ = ("_supervisor",)
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-
-    def __repr__(self) -> str:
-        return f"SupervisorRef({self.path!r})"
-
-    @property
-    def path(self) -> str:
-        """Name the supervisor."""
-        return self._supervisor.path
-
-    @property
-    def exit(self) -> Exit | None:
-        """Give the recorded end, None while it lives."""
-        return self._supervisor.exit
-
-    async def wait(self) -> Exit:
-        """Wait for the end, and give it.
-
-        Cancellation: the supervisor is not disturbed.
-        """
-        return await self._supervisor.wait_ended()
-
-    async def start_child(self, spec: ChildSpec | Mapping[str, Any], *, timeout: float | None = None) -> Answer:
-        """Start one more child, and wait until it is ready.
-
-        Words: ``ok`` (with ``ref`` and ``extra``), ``ignored``, ``already_started`` (``ref``),
-        ``already_present``, ``max_children``, ``error`` (``reason`` is the `Exit` of the attempt),
-        ``stopping``.
-
-        Cancellation: no child, no spec and no name is left of it.
-
-        Raises:
-            ConfigError: the spec is faulty; nothing was sent.
-            trio.TooSlowError: not ready in time; nothing is left of it.
-        """
-        read = read_spec(spec, "child", self._supervisor.plan.flags)
-        return await self._request(_StartChild(read), timeout)
-
-    async def terminate_child(self, which: Any, *, timeout: float | None = None) -> Answer:
-        """Stop a child: by id, or by ref below a dynamic supervisor. Its spec is kept unless it is temporary.
-
-        Words: ``ok``, ``not_found``, ``stopping``.
-
-        Cancellation: the stop goes on if it had begun.
-        """
-        return await self._request(_TerminateChild(which), timeout)
-
-    async def restart_child(self, id: Hashable, *, timeout: float | None = None) -> Answer:
-        """Start a kept child that does not run. Costs nothing.
-
-        Words: ``ok``, ``ignored``, ``running``, ``restarting``, ``not_found``, ``error``, ``stopping``, ``refused``.
-
-        Cancellation: as `start_child`; the spec is kept.
-        """
-        return await self._request(_RestartChild(id), timeout)
-
-    async def delete_child(self, id: Hashable, *, timeout: float | None = None) -> Answer:
-        """Forget the spec of a child that does not run.
-
-        Words: ``ok``, ``running``, ``restarting``, ``not_found``, ``stopping``, ``refused``.
-
-        Cancellation: done or not done.
-        """
-        return await self._request(_DeleteChild(id), timeout)
-
-    async def which_child(self, id: Any, *, timeout: float | None = None) -> Listed | None:
-        """Give one line of the listing, None for what is no child.
-
-        Cancellation: nothing changed.
-        """
-        listed: Listed | None = await self._ask(_Which(id), timeout)
-        return listed
-
-    async def list_children(self, *, timeout: float | None = None) -> list[Listed]:
-        """List the children, newest first.
-
-        Cancellation: nothing changed.
-        """
-        listed: list[Listed] = await self._ask(_Listing(), timeout)
-        return listed
-
-    async def count_children(self, *, timeout: float | None = None) -> Count:
-        """Count the children by kind.
-
-        Cancellation: nothing changed.
-        """
-        counted: Count = await self._ask(_Counting(), timeout)
-        return counted
-
-    async def get_spec(self, id: Any, *, timeout: float | None = None) -> ChildSpec | None:
-        """Give a kept spec with its defaults filled in, None for what is no child.
-
-        Cancellation: nothing changed.
-        """
-        spec: ChildSpec | None = await self._ask(_GetSpec(id), timeout)
-        return spec
-
-    async def reconfigure(
-        self,
-        specs: Iterable[ChildSpec | Mapping[str, Any]] = (),
-        flags: Flags | Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Answer:
-        """Take new flags and specs, which apply from their next use; nothing that runs is ended.
-
-        A spec that is missing keeps its child; a new one is added and not started.
-
-        Cancellation: taken or not, whole.
-
-        Raises:
-            ConfigError: any fault; the old configuration stays whole.
-        """
-        own = self._supervisor.plan.flags
-        read = own if flags is None else read_flags(flags)
-        return await self._request(_Reconfigure(read, check_specs(specs, read)), timeout)
-
-    async def stop(self, why: object = None, *, grace: float = math.inf) -> Exit:
-        """Ask it to stop its children in order and to end, and wait for that.
-
-        After ``grace`` seconds what is left is killed, leaf first. What did not end is
-        named in `stop_receipt`.
-
-        Cancellation: the stop goes on.
-
-        Raises:
-            ActorGone: it had ended before.
-            ActorsError: asked from inside; it would wait for itself. Nothing was stopped.
-        """
-        supervisor = self._supervisor
-        if supervisor.exit is not None:
-            raise ActorGone(GoneReason.noproc, self.path, supervisor.exit)
-        refuse_own_stop(supervisor)
-        with trio.CancelScope(shield=True):
-            await supervisor.host.stop_children([(supervisor, grace)], why)
-        assert supervisor.exit is not None
-        return supervisor.exit
-
-    async def _request(self, request: Any, timeout: float | None) -> Answer:
-        answer: Answer = await self._ask(request, timeout)
-        return answer
-
-    async def _ask(self, request: Any, timeout: float | None) -> Any:
-        supervisor = self._supervisor
-        if supervisor.exit is None and supervisor.ending:
-            await trio.lowlevel.checkpoint()
-            if supervisor.exit is None:
-                return Answer(Word.stopping)
-        return await supervisor.ref.ask(request, timeout)

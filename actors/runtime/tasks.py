@@ -207,11 +207,11 @@ class Stream(Generic[R]):
     async def _stop(self) -> None:
         """Stop what still runs, and wait for it."""
         self._exhausted = True
-        left = [item for item in self._running if item.child.exit is None]
-        self._running.clear()
-        for item in left:
+        for item in self._running:
             if item.limit is not None:
                 item.limit.cancel()
+        left = [item for item in self._running if item.child.exit is None]
+        self._running.clear()
         if left:
             with trio.CancelScope(shield=True):
                 graces = [(item.child, float(_GRACE)) for item in left]

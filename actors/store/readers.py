@@ -27,6 +27,7 @@ from actors.store.records import (
     GateRecord,
     HaltRecord,
     LedgerRecord,
+    LiveRecord,
     ObservationRecord,
     OutcomeRecord,
     PolicyRecord,
@@ -140,6 +141,13 @@ class Reader(ABC):
         rest = "tree_id = ? AND id > ? ORDER BY id LIMIT ?"
         return self._records(EventRecord, "run_events", rest, tree_id, after, ALL if limit is None else limit)
 
+    def live(self, tree_id: str) -> LiveRecord | None:
+        """Give a tree as its process last showed it; None when it is not live, or has not shown itself yet."""
+        # A file that only an older version wrote has no such table, and a reader adds none.
+        if not self.select("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'live'"):
+            return None
+        return self._one(LiveRecord, "live", "tree_id = ?", tree_id)
+
     # ── one agent ───────────────────────────────────────────────────────────
 
     def provider_calls(self, run_id: str) -> list[ProviderCallRecord]:
@@ -196,6 +204,10 @@ class Reader(ABC):
     def now(self) -> float:
         """Give the time by the database's clock, in seconds since 1970."""
         return _seconds(self.select(f"SELECT {NOW}")[0][0])
+
+    def age(self, stamp: str) -> float:
+        """Give the seconds since a stamp of this store, by the clock that made it."""
+        return self.now() - _seconds(stamp)
 
     def _value(self, sql: str, key: str) -> str | None:
         rows = self.select(sql, (key,))

@@ -266,3 +266,11 @@ class EventRecord:
     run_id: str
     event: str
     at: str
+
+
+@attrs.frozen
+class LiveRecord:
+    """A live tree as it was last written. ``snapshot`` is JSON."""
+
+    snapshot: str
+    taken_at: str

@@ -24,6 +24,8 @@ from actors.agents.rows import (
     EventSeen,
     GateTried,
     LedgerTotals,
+    LiveEnded,
+    LiveSeen,
     Observed,
     PolicyEvent,
     QueueEntered,
@@ -109,6 +111,10 @@ def _halt(row: TreeHalted) -> Values:
     return row.tree_id, row.kind, row.by, row.path, row.reason, *figures
 
 
+def _tree(row: LiveEnded) -> Values:
+    return (row.tree_id,)
+
+
 def _has_policy(row: RunStarted) -> bool:
     return row.policy is not None
 
@@ -187,6 +193,8 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     TreeHalted: (_insert("halts", _names(TreeHalted), verb="INSERT OR IGNORE", values=_halt),),
     LedgerTotals: (_insert("ledger", _names(LedgerTotals), verb="INSERT OR REPLACE"),),
     EventSeen: (_insert("run_events", _names(EventSeen)),),
+    LiveSeen: (_insert("live", _names(LiveSeen), verb="INSERT OR REPLACE", fixed={"taken_at": NOW}),),
+    LiveEnded: (Write("live", "DELETE FROM live WHERE tree_id = ?", _tree, changes=True),),
 }
 
 

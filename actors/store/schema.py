@@ -284,4 +284,11 @@ TABLES: Final = (
         required=("tree_id", "run_id", "event"),
         indexes=(Index(("tree_id",)),),
     ),
+    # One row for each tree that is live now; a process that was killed leaves its own behind.
+    Table(
+        "live",
+        {"tree_id": str, "snapshot": str, "taken_at": str},
+        key=("tree_id",),
+        required=("snapshot", "taken_at"),
+    ),
 )

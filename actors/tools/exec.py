@@ -53,9 +53,8 @@ class Exec:
         if not argv[0].strip() or any("\x00" in part for part in argv):
             raise ToolFailed("exec: argv must begin with a program, and hold no NUL")
         line = shlex.join(argv)
-        await context.authorise(Act.exec, argv[0])
-        if line != argv[0]:
-            await context.authorise(Act.exec, line)
+        # A rule may name the program or the whole line; whoever is asked sees the line.
+        await context.authorise(Act.exec, argv[0], *([line] if line != argv[0] else []))
         workspace = Workspace(context.root)
         before = await marks(workspace, self._most)
         finished = await run(argv, cwd=workspace.root, timeout=context.exec_timeout)

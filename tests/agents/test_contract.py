@@ -23,7 +23,6 @@ from actors.agents.contract import (
     PauseScope,
     Prompt,
     PromptKind,
-    QueueOrder,
     RetryPolicy,
     StallPolicy,
     TaskContract,
@@ -31,6 +30,7 @@ from actors.agents.contract import (
 )
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import Verification
+from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
 from actors.errors import ConfigError
 

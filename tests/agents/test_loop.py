@@ -586,3 +586,40 @@ def test_the_text_of_a_contract_is_its_own_also_when_much_of_it_is_shared(tmp_pa
         assert json.loads(services.contract_text(contract)) == json.loads(json.dumps(contract.to_dict()))
     for policy in (Policy.default(), Policy.permissive(), Policy.default()):
         assert services.policy_text(policy) == policy.to_json()
+
+
+class Counting:
+    """An approver that says yes, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def decide(self, request: ApprovalRequest) -> Approval:
+        self.asked.append(request.target)
+        return Approval(True, "")
+
+
+async def test_one_act_seen_in_two_ways_is_asked_about_once_and_with_all_of_it(tmp_path: Path) -> None:
+    async def remove(arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        await context.authorise(Act.exec, "rm", "rm -r build")
+        return await echo(arguments, context)
+
+    approver = Counting()
+    policy = Policy.permissive().layer("house").ask_exec("*")
+    ran = await run(
+        task(tmp_path), Scripted([say(probe()), say(text="done")]), Fake(remove), policy=policy, approver=approver
+    )
+    assert ran.kind is OutcomeKind.finished and approver.asked == ["rm -r build"]
+
+
+async def test_one_act_seen_in_two_ways_is_denied_when_either_is(tmp_path: Path) -> None:
+    async def remove(arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        await context.authorise(Act.exec, "rm", "rm -r build")
+        raise AssertionError("never allowed")
+
+    approver = Counting()
+    policy = Policy.permissive().layer("house").ask_exec("*").deny_exec("rm -r *")
+    ran = await run(
+        task(tmp_path), Scripted([say(probe()), say(text="done")]), Fake(remove), policy=policy, approver=approver
+    )
+    assert approver.asked == [] and "denied by policy" in ran.texts()[0]

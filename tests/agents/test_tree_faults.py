@@ -19,6 +19,7 @@ from actors.errors import (
     Stopping,
     StoreError,
     StoreErrorKind,
+    WouldDeadlock,
 )
 from actors.halts import HaltKind
 from actors.runtime.exits import Reason
@@ -615,3 +616,75 @@ async def test_agents_that_get_their_turn_after_a_halt_begin_nothing(autojump_cl
     assert len(begun) == 8 + 3
     assert tree.slots.total().done == 51
     assert tree.leaks().empty
+
+
+# ── waits that could never end ──────────────────────────────────────────────
+
+
+async def test_an_agent_that_reserves_twice_more_than_there_is_is_told_at_once(autojump_clock):
+    async def root(agent: Agent) -> None:
+        first = await agent.ledger.reserve(60)
+        with pytest.raises(WouldDeadlock, match=r"root waits for what is held of the budget by root"):
+            await agent.ledger.reserve(60)
+        assert agent.holds_slot
+        await agent.ledger.settle(first, 10)  # type: ignore[arg-type]
+        second = await agent.ledger.reserve(60)
+        await agent.ledger.settle(second, 10)  # type: ignore[arg-type]
+
+    async with open_tree(limits(tokens=100)) as tree:
+        await tree.run(root)
+    assert (tree.ledger.spent_tokens, tree.leaks().empty, tree.holders, len(tree.host.waits)) == (20, True, {}, 0)
+
+
+@pytest.mark.parametrize("parent_first", [True, False])
+async def test_a_parent_that_holds_and_awaits_a_child_that_needs_it_closes_a_cycle_that_is_named(
+    autojump_clock, parent_first: bool
+):
+    cycles: list[Any] = []
+
+    async def child(agent: Agent) -> str:
+        await trio.sleep(1 if parent_first else 0)
+        try:
+            held = await agent.ledger.reserve(60)
+        except WouldDeadlock as error:
+            cycles.append(error.cycle)
+            return "told"
+        await agent.ledger.settle(held, 5)  # type: ignore[arg-type]
+        return "served"
+
+    async def root(agent: Agent) -> str:
+        held = await agent.ledger.reserve(60)
+        handle = await agent.spawn(child)
+        if not parent_first:
+            await trio.sleep(1)
+        try:
+            return await handle.result()
+        except WouldDeadlock as error:
+            cycles.append(error.cycle)
+        await agent.ledger.settle(held, 10)  # type: ignore[arg-type]
+        return await handle.result()
+
+    async with open_tree(limits(tokens=100)) as tree:
+        # Whoever makes the call that would close it is told, and can do something about it.
+        assert await tree.run(root) == ("told" if parent_first else "served")
+    assert cycles == [("root/1", "root", "root/1") if parent_first else ("root", "root/1", "root")]
+    assert len(tree.host.waits) == 0 and tree.leaks().empty
+
+
+async def test_a_holder_that_still_works_is_no_deadlock(autojump_clock):
+    async def works(agent: Agent, seconds: float) -> None:
+        held = await agent.ledger.reserve(50)
+        await trio.sleep(seconds)
+        await agent.ledger.settle(held, 10)  # type: ignore[arg-type]
+
+    async def root(agent: Agent) -> None:
+        children = [await agent.spawn(works, seconds) for seconds in (5, 9)]
+        await trio.sleep(1)
+        late = await agent.spawn(works, 1)
+        await late.result()
+        for child in children:
+            await child.result()
+
+    async with open_tree(limits(tokens=100)) as tree:
+        await tree.run(root)
+    assert tree.ledger.spent_tokens == 30

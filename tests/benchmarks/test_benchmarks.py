@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def test_each_benchmark_prints_one_json_object_a_line(name: str, capsys: pytest.
     # Figures of time depend on the machine; those that are exact must be so everywhere.
     exact = [figure for figure in figures if figure["gate"] is not None and "==" in figure["gate"]]
     assert [figure["name"] for figure in exact if not figure["met"]] == []
-    assert bool(exact) == (name in ("ceilings", "slots"))
+    assert bool(exact) == (name in ("ceilings", "slots", "dead_actors", "million"))
 
 
 def test_ceilings_are_reached_and_not_only_approached(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +60,20 @@ def test_the_columns_have_headings_also_when_names_are_given(capsys: pytest.Capt
     # Each row begins its figures where the heading says so.
     assert rows and all(row[:32].strip() == row.split()[0] for row in rows)
     assert all(row.index("n=") == heading.index(" n") + 1 for row in rows)
+
+
+def test_a_run_without_names_leaves_out_what_takes_minutes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stand_in(name: str) -> Callable[[bool], Iterator[Figure]]:
+        return lambda _quick: iter([Figure(name, 1.0, "us", None, None, 1, "m")])
+
+    for name in BENCHMARKS:
+        monkeypatch.setitem(BENCHMARKS, name, stand_in(name))
+    assert main(["--json"]) == 0
+    assert [line["name"] for line in lines(capsys)] == [name for name in BENCHMARKS if name != "million"]
+    assert main(["--json", "million"]) == 0
+    assert [line["name"] for line in lines(capsys)] == ["million"]
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_are_told(capsys: pytest.CaptureFixture[str]) -> None:

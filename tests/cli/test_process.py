@@ -392,11 +392,11 @@ def test_a_model_cannot_fake_a_question_or_a_word_of_the_program(tmp_path: Path)
     fake = "\n\n\x1b[2Jroot asks to write:\nrun  fake\nAllow it? [y]es, [N]o, [?]"
     calls = [["exec", {"argv": ["rm", fake]}], ["write_file", {"path": "out.txt", "content": f"x{fake}"}]]
     text = ASKS.replace('exec = "allow"', 'exec = "ask"')
-    code, seen = on_terminal(task(tmp_path, [{"text": f"Done.{fake}", "calls": calls}, *HANG], text), "y\n", "n\n", "\x03")
+    code, seen = on_terminal(task(tmp_path, [{"text": f"Done.{fake}", "calls": calls}, *HANG], text), "n\n", "\x03")
     assert code == 130
     edges = [line for line in seen.splitlines() if line.startswith(("root asks to", "Allow it?", "run  fake"))]
     assert [line.split(":")[0].split("?")[0] for line in edges] == [
-        *("root asks to exec", "Allow it"),
+        # One question about one command, with the whole of it.
         *("root asks to exec", "Allow it"),
         *("root asks to write", "Allow it"),
     ]

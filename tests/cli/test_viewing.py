@@ -15,7 +15,7 @@ from rich.console import Console
 
 from actors.agents.ports import RunSummary
 from actors.agents.rows import RunStarted
-from actors.agents.tree import AgentView, TreeSnapshot
+from actors.agents.snapshots import AgentView, TreeSnapshot
 from actors.cli import viewing
 from actors.cli.live_picture import live_picture
 from actors.cli.main import cli
@@ -248,7 +248,7 @@ def test_no_line_of_show_is_cut_or_padded_in_a_pipe(ran: Ran) -> None:
 
 def snapshot(*agents: AgentView) -> TreeSnapshot:
     limits = Containment(100, 3, 2, 400_000)
-    return TreeSnapshot("t", agents, {}, Tally(), 0, 3, 3, LedgerState(limits).snapshot(), 59.0)
+    return TreeSnapshot("t", agents, {}, Tally(), 0, 3, 3, LedgerState(limits).snapshot(), 59.0, limit_tokens=400_000)
 
 
 def view(number: int, state: str, tokens: int = 0) -> AgentView:
@@ -263,8 +263,8 @@ def drawn(picture: Any, width: int) -> list[str]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 10)])
 def test_a_live_tree_fits_the_screen(width: int, height: int) -> None:
-    agents = [view(number, "queued") for number in range(1, 80)]
-    lines = drawn(live_picture(snapshot(*agents), 400_000, None, width, height), width)
+    agents = [view(number, "waiting for slot") for number in range(1, 80)]
+    lines = drawn(live_picture(snapshot(*agents), width, height), width)
     assert len(lines) < height and max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("root/")]
     assert lines[-1] == f"… and {79 - len(rows)} more agents"
@@ -273,29 +273,29 @@ def test_a_live_tree_fits_the_screen(width: int, height: int) -> None:
 
 def test_a_line_that_could_be_shown_is_not_replaced_by_a_count_of_one() -> None:
     for count in range(1, 30):
-        agents = [view(number, "queued") for number in range(1, count + 1)]
-        lines = drawn(live_picture(snapshot(*agents), UNLIMITED, None, 120, 12), 120)
+        agents = [view(number, "waiting for slot") for number in range(1, count + 1)]
+        lines = drawn(live_picture(snapshot(*agents), 120, 12), 120)
         assert not any("and 1 more" in line for line in lines)
         assert any("more agents" in line for line in lines) == (count > 10)
 
 
 def test_who_works_stands_before_who_waits_and_who_is_queued_in_the_order_of_starting() -> None:
-    states = ["waiting", "queued", "working", "done", "queued", "working"]
+    states = ["waiting for child", "waiting for slot", "working", "waiting for human", "waiting for slot", "working"]
     agents = [view(number, state) for number, state in enumerate(states, 1)]
-    lines = drawn(live_picture(snapshot(*agents), UNLIMITED, None, 100, 24), 100)[1:]
-    assert [tuple(line.split()[:2]) for line in lines] == [
-        ("root/1.3", "working"),
-        ("root/1.6", "working"),
-        ("root/1.1", "waiting"),
-        ("root/1.4", "draining"),
-        ("root/1.2", "queued"),
-        ("root/1.5", "queued"),
+    lines = drawn(live_picture(snapshot(*agents), 100, 24), 100)[1:]
+    assert [line.partition("  step")[0].rstrip() for line in lines] == [
+        "root/1.3  working",
+        "root/1.6  working",
+        "root/1.4  waiting for human",
+        "root/1.1  waiting for child",
+        "root/1.2  waiting for slot",
+        "root/1.5  waiting for slot",
     ]
 
 
 def test_the_columns_of_a_live_tree_are_aligned() -> None:
-    agents = [view(1, "working", 5), view(20, "queued", 1_234_567), view(300, "returning", 80)]
-    lines = drawn(live_picture(snapshot(*agents), UNLIMITED, None, 120, 24), 120)[1:]
+    agents = [view(1, "working", 5), view(20, "waiting for slot", 1_234_567), view(300, "init", 80)]
+    lines = drawn(live_picture(snapshot(*agents), 120, 24), 120)[1:]
     for word in (" step ", " tokens ", "Write"):
         assert len({line.index(word) for line in lines}) == 1, word
 

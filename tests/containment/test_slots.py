@@ -169,3 +169,47 @@ def test_BR38_no_schedule_passes_the_cap_or_leaks(cap: int, schedule: list[tuple
         assert slots.total().working == slots.total().waiting == slots.total().queued == 0
 
     trio.run(main)
+
+
+async def test_a_place_in_line_is_taken_before_the_task_runs_and_a_later_one_overtakes_nobody() -> None:
+    slots = Slots(1)
+    holder, first, second = Worker(), Worker(), Worker()
+    assert slots.line_up(holder)
+    assert not slots.line_up(first)
+    assert not slots.line_up(second)
+    # Granted before any task of it has come to wait.
+    slots.leave(holder)
+    assert first.seat is Seat.working and second.seat is Seat.queued
+    await slots.wait_turn(first)
+    slots.leave(first)
+    await slots.wait_turn(second)
+    slots.leave(second)
+    assert slots.out == 0 and slots.queued == 0
+
+
+async def test_an_agent_that_leaves_the_line_before_its_task_runs_is_never_served() -> None:
+    slots = Slots(1)
+    holder, first, second = Worker(), Worker(), Worker()
+    for worker in (holder, first, second):
+        slots.line_up(worker)
+    slots.leave(first)
+    assert slots.queued == 1
+    slots.leave(holder)
+    assert first.seat is Seat.done and second.seat is Seat.working
+
+
+async def test_a_promoted_agent_goes_before_the_queued_and_after_those_who_come_back() -> None:
+    slots = Slots(1)
+    parent, holder, first, second = Worker(), Worker(), Worker(), Worker()
+    slots.line_up(parent)
+    slots.give_back(parent)
+    for worker in (holder, first, second):
+        slots.line_up(worker)
+    assert slots.promote(second) and not slots.promote(holder)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slots.take_again, parent)
+        await trio.testing.wait_all_tasks_blocked()
+        slots.leave(holder)
+        assert parent.seat is Seat.working
+        slots.leave(parent)
+    assert second.seat is Seat.working and first.seat is Seat.queued

@@ -12,6 +12,8 @@ from actors.agents.rows import (
     EventSeen,
     GateTried,
     LedgerTotals,
+    LiveEnded,
+    LiveSeen,
     Observed,
     PolicyEvent,
     QueueEntered,
@@ -64,8 +66,10 @@ SAMPLES: dict[type, tuple[Row, str]] = {
     TreeHalted: (TreeHalted(RUN, "tokens", "root/1", "root", "too much", 100.0, 90.0, 20.0), "halts"),
     LedgerTotals: (LedgerTotals(RUN, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, '{"depth":1}'), "ledger"),
     EventSeen: (EventSeen(RUN, RUN + "/1", '{"kind":"started"}'), "run_events"),
+    LiveSeen: (LiveSeen(RUN, '{"agents":[]}'), "live"),
+    LiveEnded: (LiveEnded(RUN), "live"),
 }
-NOT_WORD_FOR_WORD = {RunStatus, RunFinished, Settled, QueueLeft}
+NOT_WORD_FOR_WORD = {RunStatus, RunFinished, Settled, QueueLeft, LiveEnded}
 WORD_FOR_WORD = [kind for kind in SAMPLES if kind not in NOT_WORD_FOR_WORD]
 
 
@@ -186,6 +190,14 @@ def test_the_totals_of_a_tree_are_replaced():
     ledger = store.ledger(RUN)
     assert ledger is not None
     assert ledger.spent_tokens == 99
+
+
+def test_a_live_tree_has_one_row_until_it_ends():
+    store = holding(LiveSeen(RUN, "1"), LiveSeen("other", "2"), LiveSeen(RUN, "3"))
+    live = store.live(RUN)
+    assert live is not None and live.snapshot == "3" and 0 <= store.age(live.taken_at) < 60
+    store.append_nowait(LiveSeen(RUN, "4"), LiveEnded(RUN))
+    assert store.live(RUN) is None and store.live("other") is not None
 
 
 def test_the_last_answer_of_a_step_wins_and_null_is_not_empty():

@@ -25,13 +25,14 @@ class Context:
     leaked: list[int] = attrs.Factory(list)
     meanwhile: Callable[[], None] = lambda: None
 
-    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
-        self.asked.append((act, target))
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         self.contents.append(content)
-        self.meanwhile()
-        decision = self.policy.explain(act, target)
-        if decision.effect is not Effect.allow:
-            raise ActRefused(Refusal(act, target, decision.rule, decision.layer))
+        for each in (target, *more):
+            self.asked.append((act, each))
+            self.meanwhile()
+            decision = self.policy.explain(act, each)
+            if decision.effect is not Effect.allow:
+                raise ActRefused(Refusal(act, each, decision.rule, decision.layer))
 
     def may_read(self, target: str) -> bool:
         return self.policy.explain(Act.read, target).effect is Effect.allow

@@ -32,10 +32,11 @@ class Context:
         self.leaked: list[int] = []
         self._denied = set(denied)
 
-    async def authorise(self, act: Act, target: str, *, content: str = "") -> None:
-        self.asked.append((act.value, target))
-        if target in self._denied:
-            raise ActRefused(Refusal(act, target))
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
+        for each in (target, *more):
+            self.asked.append((act.value, each))
+            if each in self._denied:
+                raise ActRefused(Refusal(act, each))
 
     def may_read(self, target: str) -> bool:
         return target not in self._denied
