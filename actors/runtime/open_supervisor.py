@@ -44,6 +44,7 @@ class SupervisionTree:
         # How each node ended, once the tree was stopped or halted.
         self.receipt: StopReceipt | None = None
         self._body = trio.CancelScope()
+        self._entered = False
         self._wound_down = trio.Event()
 
     async def __aenter__(self) -> SupervisorRef:
@@ -60,6 +61,7 @@ class SupervisionTree:
             raise self._failure() or RuntimeError("the supervisor ended before it was ready")
         self.host.services.start_soon(self._watch)
         self._body.__enter__()
+        self._entered = True
         return self.top.handle
 
     async def _watch(self) -> None:
@@ -70,7 +72,13 @@ class SupervisionTree:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        swallowed = self._body.__exit__(kind, error, trace) if self._body_entered() else False
+        given, swallowed = error, False
+        if self._entered:
+            try:
+                swallowed = self._body.__exit__(kind, error, trace)
+            except BaseException as left:
+                # What the body raised beside its own cancel; the tree ends before it goes on.
+                error = left
         if self.top.exit is None and self.halt is None:
             if error is None:
                 await self._stop()
@@ -80,10 +88,9 @@ class SupervisionTree:
         failure = self._failure()
         if failure is not None and failure is not error:
             raise failure
+        if error is not None and not swallowed and error is not given:
+            raise error
         return swallowed
-
-    def _body_entered(self) -> bool:
-        return self.top.starter is not None and self.top.starter.ready
 
     async def _stop(self) -> None:
         """Stop in order, each child with its grace, all within the clean-up allowance."""
@@ -102,7 +109,8 @@ class SupervisionTree:
         self._latch(HaltKind.interrupt, by, reason)
 
     def _latch(self, kind: HaltKind, by: str, reason: str) -> None:
-        if self.halt is None:
+        # When the top has ended there is nothing to stop, and the services may be closed.
+        if self.halt is None and self.top.exit is None:
             self.halt = Halt(kind, by, trio.current_time(), self.top.path, reason)
             # The stop comes from a task of its own; nothing starts between the record of the halt and that.
             for node in self.top.subtree():
