@@ -356,7 +356,7 @@ class Tree:
             why = "the block was left" if error is None else repr(error)
             self._latch(HaltKind.interrupt if outside else HaltKind.cancel, "host", why)
         try:
-            await self.host.close(self._finish)
+            await self.host.close(self._finish, error)
         finally:
             self._state = Life.closed
         if self.host.fatal is not None and self.host.fatal is not error:

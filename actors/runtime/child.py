@@ -99,8 +99,8 @@ class Owner(Protocol):
         """Stop children, each within its grace. Cancellation: whoever was asked goes on ending."""
         ...
 
-    def stray(self, child: Child) -> None:
-        """Hear that a task left after its end had been recorded as ``killed``."""
+    def stray(self, child: Child, error: BaseException | None) -> None:
+        """Hear that a task left after its end had been recorded as ``killed``, and what it raised."""
         ...
 
 
@@ -265,7 +265,7 @@ class Child:
 
     async def _finish(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> None:
         if self.exit is not None:
-            self.host.stray(self)
+            self.host.stray(self, raised or lost)
             return
         exit = self._exit(reason, raised, lost)
         if not self.must_close():
@@ -276,6 +276,12 @@ class Child:
         except Exception as error:
             # An end that cannot be closed is an end all the same: whoever waits for it must not wait for ever.
             self.host.closing_failed(self, error)
+        except BaseException as error:
+            real = without_cancelled(error)
+            if real is None:
+                raise
+            # Let through, it would end the host's own tasks, and nobody would be left to end the tree.
+            self.host.panic(self, real)
         finally:
             self.record(exit)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from actors.errors import ChildFailed, RestartsExhausted, StartFailed
+from actors.errors import ChildFailed, Halted, RestartsExhausted, StartFailed
 from actors.halts import Halt, HaltKind
 from actors.runtime.child import Starter
 from actors.runtime.exits import Exit, Reason
@@ -58,7 +58,7 @@ class SupervisionTree:
             raise
         if not starter.ready:
             await self._close()
-            raise self._failure() or RuntimeError("the supervisor ended before it was ready")
+            raise self._failure() or self._unready()
         self.host.services.start_soon(self._watch)
         self._body.__enter__()
         self._entered = True
@@ -84,7 +84,7 @@ class SupervisionTree:
                 await self._stop()
             else:
                 self._latch(HaltKind.interrupt, "host", repr(error))
-        await self._close()
+        await self._close(None if swallowed else error)
         failure = self._failure()
         if failure is not None and failure is not error:
             raise failure
@@ -97,8 +97,11 @@ class SupervisionTree:
         with trio.CancelScope(shield=True):
             self.receipt = await stop_with_receipt(self.top, self.cleanup_allowance, None)
 
-    async def _close(self) -> None:
-        await self.host.close(self._finish)
+    def _unready(self) -> BaseException:
+        return RuntimeError("the supervisor ended before it was ready") if self.halt is None else Halted(self.halt)
+
+    async def _close(self, error: BaseException | None = None) -> None:
+        await self.host.close(self._finish, error)
 
     async def _finish(self) -> None:
         if self.halt is not None:

@@ -500,13 +500,18 @@ class Supervisor(Actor[Any]):
             self._of.pop(child, None)
             self._by_key.pop(key, None)
             assert child.exit is not None
+            if getattr(child, "returns", False):
+                # Until the orders are carried out: a group restart starts it again.
+                self._between.setdefault(key, cast(Returning, child))
             self._report_all(self.plan.stopped(key, child.exit))
 
     async def _stop_tasks(self, children: list[Child], why: object) -> None:
         graces = [(child, self._grace_of(child)) for child in children]
         for child in children:
-            # Their ends are waited for here, so no message about them is needed.
-            self._of.pop(child, None)
+            # Their ends are waited for here, so no message about them is needed; who may leave something
+            # for a next incarnation looks itself up at its end.
+            if self.plan.flags.dynamic or isinstance(child, Task):
+                self._of.pop(child, None)
         with self._waiting(children, "the end of"):
             await self.host.stop_children(graces, why)
 

@@ -315,12 +315,8 @@ SCENARIOS: list[Scenario] = [
     tasks_and_streams_beside_actors,
 ]
 
-# Mended by a change to files that others hold at this time; the marks go with it.
-MENDING = pytest.mark.xfail(strict=True, reason="faults of open_supervisor.py, child.py and supervisor.py; see test_found.py")
-MARKED = [pytest.param(each, marks=() if each is asks_of_plain_actors else MENDING) for each in SCENARIOS]
 
-
-@pytest.mark.parametrize("scenario", MARKED, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_invariants_hold_with_a_fault_at_each_checkpoint(scenario: Scenario) -> None:
     report = fuzz(scenario, stride=STRIDE)
     assert report.points and report.runs > 50

@@ -35,12 +35,10 @@ def broken_by(kind: Kind) -> list[str]:
     return [what for each in ran if each.broken for what in each.broken.what]
 
 
-@pytest.mark.xfail(strict=True, reason="open_supervisor.py __aexit__: _body is left though it was never entered")
 def test_a_cancel_in_the_step_in_which_the_block_opens_leaves_no_open_scope() -> None:
     assert not [what for what in broken_by(Kind.cancel_host) if "stack corrupted" in what]
 
 
-@pytest.mark.xfail(strict=True, reason="open_supervisor.py _latch: start_soon into services that are closed")
 def test_a_cancel_in_the_step_in_which_the_tree_has_ended_is_only_a_cancel() -> None:
     async def opens_and_ends(f: Fuzz) -> None:
         async with open_supervisor([]) as top:
@@ -75,7 +73,6 @@ class Panicking(Behaviour):
         raise InjectedPanic("in terminate")
 
 
-@pytest.mark.xfail(strict=True, reason="child.py _finish: what is no Exception leaves closing() and ends the host's own tasks")
 def test_O3_a_panic_in_terminate_ends_the_tree_and_comes_out_as_itself() -> None:
     raised: list[BaseException] = []
 
@@ -91,7 +88,6 @@ def test_O3_a_panic_in_terminate_ends_the_tree_and_comes_out_as_itself() -> None
     assert [str(panic) for panic in raised] == ["in terminate"]
 
 
-@pytest.mark.xfail(strict=True, reason="open_supervisor.py __aexit__: CancelScope.__exit__ may raise, and then the host is never closed")
 def test_a_body_that_fails_beside_its_own_cancel_leaves_the_tree_ended() -> None:
     class Panics(Behaviour):
         def receive(self, message: object, call: object) -> None:
@@ -124,7 +120,6 @@ def test_a_body_that_fails_beside_its_own_cancel_leaves_the_tree_ended() -> None
     assert [str(panic) for panic in raised] == ["now"]
 
 
-@pytest.mark.xfail(strict=True, reason="child.py _finish: stray() is not told what the task raised")
 def test_O5_what_a_task_raises_that_left_after_it_was_given_up_is_logged() -> None:
     async def stubborn(f: Fuzz) -> None:
         with trio.CancelScope(shield=True):
@@ -169,7 +164,6 @@ async def test_O3_a_panic_comes_out_also_when_the_embedder_cancels_the_tree() ->
             scope.cancel()
 
 
-@pytest.mark.xfail(strict=True, reason="open_supervisor.py and tree.py __aexit__: host.close is not told the body's error")
 async def test_O5_the_bodys_own_error_does_not_give_way_to_the_embedders_cancel() -> None:
     with pytest.raises(ActorsError, match="of the body"), trio.CancelScope() as scope:
         async with open_supervisor([ChildSpec("a", sleeper)]):
@@ -189,7 +183,6 @@ class Keeping(Behaviour):
         self.told.append(message)
 
 
-@pytest.mark.xfail(strict=True, reason="supervisor.py _stop: an incarnation with kept messages is dropped in a group stop")
 async def test_a_group_restart_keeps_names_and_messages_of_the_siblings_as_well(autojump_clock: object) -> None:
     gate, crash = trio.Event(), trio.Event()
     told: list[object] = []

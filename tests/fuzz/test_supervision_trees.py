@@ -266,12 +266,8 @@ SCENARIOS: list[Scenario] = [
     a_start_fails_and_what_stood_is_rolled_back,
 ]
 
-# Mended by a change to files that others hold at this time; the marks go with it.
-MENDING = pytest.mark.xfail(strict=True, reason="faults of open_supervisor.py, child.py and supervisor.py; see test_found.py")
-MARKED = [pytest.param(each, marks=MENDING) for each in SCENARIOS]
 
-
-@pytest.mark.parametrize("scenario", MARKED, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_invariants_hold_with_a_fault_at_each_checkpoint(scenario: Scenario) -> None:
     report = fuzz(scenario, stride=STRIDE)
     assert report.points and report.runs > 50
