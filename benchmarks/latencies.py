@@ -113,8 +113,8 @@ async def _halt_supervised(n: int) -> float:
         async with open_supervisor((), Flags(dynamic=True), cleanup_allowance=60.0) as top:
             for _ in range(n):
                 await top.start_child(ChildSpec("w", witness.wait, restart=Restart.temporary))
-            assert witness.live == n
             await trio.testing.wait_all_tasks_blocked()
+            assert witness.live == n
             began = wall()
             outer.cancel()
             await trio.sleep_forever()
