@@ -98,6 +98,11 @@ class Behaviour:
         Cancellation: shielded, for ``terminate_seconds`` at most.
         """
 
+    @classmethod
+    def needs_no_init(cls) -> bool:
+        """Whether it is ready by being made."""
+        return cls.init is Behaviour.init
+
     def get_state(self) -> Any:
         """Give the state for whoever looks inside."""
         return {name: value for name, value in vars(self).items() if name != "me"}

@@ -59,7 +59,14 @@ def wants_status(start: Callable[..., Any]) -> bool:
         return False
 
 
-def is_plain(start: Callable[..., Any]) -> bool:
-    """Whether a start is an async function that counts as ready by being started; cheap, and never wrongly true."""
+def starts_ready(start: Callable[..., Any]) -> bool:
+    """Whether what a start makes is ready by being started; cheap, and never wrongly true.
+
+    An async function is that, unless it tells by itself, and so is a class of actors
+    without an ``init`` of its own.
+    """
+    if inspect.isclass(start):
+        needs_no_init = getattr(start, "needs_no_init", None)
+        return needs_no_init is not None and bool(needs_no_init())
     code = getattr(start, "__code__", None)
     return code is not None and bool(code.co_flags & inspect.CO_COROUTINE) and not wants_status(start)

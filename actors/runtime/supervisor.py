@@ -35,7 +35,7 @@ from actors.runtime.mailbox import NOTHING
 from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Plan, Report, Start, Status, Stop, Why, Word
 from actors.runtime.restart import Verdict, verdict
 from actors.runtime.specs import Brutal, ChildSpec, Strategy
-from actors.runtime.starting import Ignore, TaskStatus, is_plain, wants_status
+from actors.runtime.starting import Ignore, TaskStatus, starts_ready, wants_status
 from actors.runtime.supervise import Supervise
 from actors.runtime.supervise import supervise as supervise
 from actors.runtime.supervised_task import Task
@@ -120,12 +120,12 @@ class Supervisor(Actor[Any]):
         raise AssertionError("a supervisor has a loop of its own")
 
     def handle_at_once(self, call: Call) -> bool:
-        """Start a plain function below a dynamic supervisor in the asker's step; all else waits for other tasks."""
+        """Start what is ready by being started in the asker's step, below a dynamic one; all else waits for others."""
         message = call.message
         if type(message) is not StartChild or not self.plan.flags.dynamic or not self.mailbox.idle or self._notes:
             return False
         spec = message.spec
-        if spec is None or spec.name is not None or self.ending or self.task is None or not is_plain(spec.start):
+        if spec is None or spec.name is not None or self.ending or self.task is None or not starts_ready(spec.start):
             return False
         call.at_once = True
         # The child is to see the context of its supervisor, whose task is parked.
@@ -143,12 +143,16 @@ class Supervisor(Actor[Any]):
         if isinstance(child, Exit):
             self.plan.start_failed(order.key, order.why, child, trio.current_time())
             return Answer(Word.error, reason=child)
-        assert isinstance(child, Task) and self._nursery is not None, "a plain function makes a task"
+        if isinstance(child, Ignore):
+            self.plan.ignored(order.key)
+            return Answer(Word.ignored)
+        assert isinstance(child, Child) and self._nursery is not None, "it says no more than that it runs"
         self._of[child] = (order.key, run)
         self._by_key[order.key] = child
         self.adopt(child, self._nursery)
-        self.plan.started(order.key, order.why, child.ref, trio.current_time())
-        return Answer(Word.ok, child.ref)
+        ref = ref_of(child)
+        self.plan.started(order.key, order.why, ref, trio.current_time())
+        return Answer(Word.ok, ref)
 
     # ── its life ────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -757,3 +758,30 @@ async def test_a_child_that_waits_for_its_own_end_is_told_and_nothing_is_stopped
         ref = await b.ref("self")
         assert await ref.ask("end") == ("top", "top/self", "top")
         assert ref.exit is None and len(b.tree.host.waits) == 0
+
+
+# ── started in the asker's step ─────────────────────────────────────────────
+
+
+async def test_what_is_ready_by_being_started_sees_the_context_of_its_supervisor_and_not_the_askers(autojump_clock):
+    seen: list[str] = []
+    place: ContextVar[str] = ContextVar("place")
+
+    class Looks(Behaviour):
+        def receive(self, message: Any, call: Call | None) -> Any:
+            return place.get()
+
+    async def look() -> None:
+        seen.append(place.get())
+
+    place.set("supervisor")
+    tree = open_supervisor((), {"dynamic": True})
+    async with tree as top:
+        place.set("asker")
+        for start in (look, Looks):
+            answer = await top.start_child(ChildSpec("x", start, restart="temporary"))
+            assert answer.ok and answer.ref.path.startswith("top/")
+        # Its task has not run yet, and it can be asked all the same.
+        assert await answer.ref.ask("where") == "supervisor"
+        assert (await top.count_children()).specs == 1
+    assert seen == ["supervisor"]
