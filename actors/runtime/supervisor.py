@@ -477,8 +477,9 @@ class Supervisor(Actor[Any]):
             more["task_status"] = status
         try:
             made = spec.start(*self.supervise.extra, *spec.args, **more)
-            if not inspect.iscoroutine(made) and isinstance(made, Startable) and not inspect.isclass(made):
-                return made.as_child(path, self, self.host, spec)
+            # Looked for by name: a check against a protocol costs as much as all the rest.
+            if not inspect.iscoroutine(made) and hasattr(made, "as_child") and not inspect.isclass(made):
+                return cast(Startable, made).as_child(path, self, self.host, spec)
         except Exception as error:
             return Exit(path, Reason.error, trio.current_time(), cause=root_cause(error), raised=error)
         if isinstance(made, Ignore):
