@@ -31,7 +31,7 @@ from actors.providers.lanes import Lanes
 from actors.providers.openai_chat import OpenAIChat
 from actors.store.store import Store
 from benchmarks.endpoint import model_server
-from benchmarks.harness import Figure, Gate, cpu, interleave, per_operation, rounds_of
+from benchmarks.harness import Figure, Gate, begin, cpu, interleave, per_operation, rounds_of
 
 CONNECTIONS = 100
 MODEL = "local"
@@ -110,11 +110,11 @@ async def _agents(bodies: list[bytes], url: str, folder: str, *, in_file: bool) 
         if in_file:
             with tempfile.TemporaryDirectory() as fresh:
                 async with Store.open(Path(fresh) / "runs.db") as store:
-                    began = cpu()
+                    began = begin()
                     await _tree(len(bodies), provider, folder, store)
                     spent = cpu() - began
         else:
-            began = cpu()
+            began = begin()
             await _tree(len(bodies), provider, folder, Store.memory())
             spent = cpu() - began
     await lanes.aclose()
@@ -123,7 +123,7 @@ async def _agents(bodies: list[bytes], url: str, folder: str, *, in_file: bool) 
 
 async def _calls(bodies: list[bytes], url: str) -> float:
     lanes = await _warm(bodies, url)
-    began = cpu()
+    began = begin()
     await _bare(bodies, url, lanes)
     spent = cpu() - began
     await lanes.aclose()
