@@ -113,24 +113,6 @@ class Startable(Protocol):
         ...
 
 
-@runtime_checkable
-class Returning(Protocol):
-    """An ended child that left something for its next incarnation: a name, messages."""
-
-    @property
-    def returns(self) -> bool:
-        """Whether it left anything."""
-        ...
-
-    def followed_by(self, child: Child) -> None:
-        """Hear of the next incarnation, before it runs."""
-        ...
-
-    def let_go(self) -> None:
-        """Hear that there is no next incarnation."""
-        ...
-
-
 class Child:
     """One task under a supervisor. Subclasses give it work.
 
@@ -182,6 +164,17 @@ class Child:
 
     def resting(self) -> None:
         """Hear that the work is over while children may still run. Sync; must not raise."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether something of it, a name or messages, waits for its next incarnation."""
+        return False
+
+    def followed_by(self, child: Child) -> None:
+        """Hear of the next incarnation, before that one runs. Sync; must not raise."""
+
+    def let_go(self) -> None:
+        """Hear that there is no next incarnation. Sync; must not raise."""
 
     def ended(self, exit: Exit) -> None:
         """Hear that everything is over, children included, just before the end is told on. Sync; must not raise."""

@@ -501,22 +501,24 @@ class Plan:
             faults += [("flags.auto_shutdown", text.format(id)) for id in held if id not in given]
         return faults
 
-    def reconfigure(self, flags: Flags, specs: tuple[ChildSpec, ...]) -> None:
+    def reconfigure(self, flags: Flags, specs: tuple[ChildSpec, ...]) -> Answer:
         """Take new flags and specs; they apply from their next use. What runs goes on."""
-        assert not self.misfits(flags, tuple(specs)), "misfits are refused before"
+        assert not self.misfits(flags, specs), "misfits are refused before"
         self.flags = flags
         for spec in specs:
             if flags.dynamic:
-                self.template = spec
-                for each in self.children.values():
-                    if each.more is not None:
-                        each.spec = with_more(spec, each.more)
-                continue
-            kept = self.children.get(spec.id)
-            if kept is None:
-                self._add(spec)
+                self._retemplate(spec)
+            elif spec.id in self.children:
+                self.children[spec.id].spec = spec
             else:
-                kept.spec = spec
+                self._add(spec)
+        return Answer(Word.ok)
+
+    def _retemplate(self, spec: ChildSpec) -> None:
+        self.template = spec
+        for each in self.children.values():
+            if each.more is not None:
+                each.spec = with_more(spec, each.more)
 
     # ── looking ─────────────────────────────────────────────────────────────
 
@@ -541,6 +543,18 @@ class Plan:
         return Listed(kept.spec.id, ref, kept.status, kept.spec.type, kept.restarts)
 
     # ── the table ───────────────────────────────────────────────────────────
+
+    def spec_of(self, id: Any) -> ChildSpec | None:
+        """Give a kept spec, None for what is no child."""
+        kept = self._found(id)
+        return None if kept is None else kept.spec
+
+    def comes_back(self, key: Key) -> bool:
+        """Whether a child that has ended is to be started again: by itself, or with the group of another one."""
+        kept = self.children.get(key)
+        if kept is None or self.stopping:
+            return False
+        return any(kept in self._group(each) for each in self.children.values() if each.status is Status.restarting)
 
     def _found(self, which: Any) -> Kept | None:
         try:

@@ -27,11 +27,11 @@ import attrs
 import trio
 
 from actors.errors import AlreadyRegistered, MailboxClosed, WouldDeadlock
-from actors.runtime.actor import LATER, Actor, Asked, Call
-from actors.runtime.child import Child, Owner, Returning, Startable, Starter
-from actors.runtime.deadlines import Entry
+from actors.runtime.actor import Actor, Asked, Call
+from actors.runtime.child import Child, Owner, Startable, Starter
 from actors.runtime.exits import Exit, Reason, root_cause
 from actors.runtime.mailbox import NOTHING
+from actors.runtime.notes import Notes
 from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Plan, Report, Start, Status, Stop, Why, Word
 from actors.runtime.restart import Verdict, verdict
 from actors.runtime.specs import Brutal, ChildSpec, Strategy
@@ -80,19 +80,10 @@ class _Left:
     child: Child
 
 
-@attrs.frozen(eq=False)
-class _Due:
-    """A note that waits for its time."""
-
-    token: int
-    at: float
-    entry: Entry
-
-
 class Supervisor(Actor[Any]):
     """The shell around a plan. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_between", "_by_key", "_done", "_due", "_name", "_names", "_notes", "_of", "_starter", "handle", "plan", "supervise")  # noqa: E501
+    __slots__ = ("_between", "_by_key", "_done", "_name", "_names", "_notes", "_of", "_starter", "handle", "plan", "supervise")  # noqa: E501
 
     def __init__(
         self, path: str, parent: Child | None, host: Owner, supervise: Supervise, name: str | None = None
@@ -106,10 +97,8 @@ class Supervisor(Actor[Any]):
         self._of: dict[Child, tuple[Hashable, int]] = {}
         self._by_key: dict[Hashable, Child] = {}
         # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
-        self._between: dict[Hashable, Returning] = {}
-        # Notes that are due, and those that wait, by child: a child has one at a time.
-        self._notes: deque[tuple[Hashable, int]] = deque()
-        self._due: dict[Hashable, _Due] = {}
+        self._between: dict[Hashable, Child] = {}
+        self._notes = Notes(self.plan, host.deadlines, self.mailbox.wake)
         # The start under way; a stop does not wait for it.
         self._starter: Starter | None = None
         self._done: Finish | None = None
@@ -146,10 +135,7 @@ class Supervisor(Actor[Any]):
         if isinstance(child, Ignore):
             self.plan.ignored(order.key)
             return Answer(Word.ignored)
-        assert isinstance(child, Child) and self._nursery is not None, "it says no more than that it runs"
-        self._of[child] = (order.key, run)
-        self._by_key[order.key] = child
-        self.adopt(child, self._nursery)
+        self._take_in(order.key, run, child)
         ref = ref_of(child)
         self.plan.started(order.key, order.why, ref, trio.current_time())
         return Answer(Word.ok, ref)
@@ -191,7 +177,7 @@ class Supervisor(Actor[Any]):
                 served = 0
                 # Whoever waits for this loop gets a turn between two attempts.
                 await trio.lowlevel.checkpoint()
-                await self._carry(self.plan.note_due(*self._notes.popleft()))
+                await self._carry(self.plan.note_due(*self._notes.take()))
             else:
                 served = 0
                 await self.mailbox.wait()
@@ -215,8 +201,8 @@ class Supervisor(Actor[Any]):
         key, run = place
         if self._by_key.get(key) is child:
             del self._by_key[key]
-        if getattr(child, "returns", False):
-            self._between[key] = cast(Returning, child)
+        if child.returns:
+            self._between[key] = child
         await self._carry(self.plan.ended(key, run, child.exit, trio.current_time()))
 
     def _child_left(self, child: Child) -> None:
@@ -264,9 +250,7 @@ class Supervisor(Actor[Any]):
                 assert message.child.exit is not None
                 self._report_all(self.plan.ended(*place, message.child.exit, trio.current_time()))
         self.mailbox.put_back(unread)
-        for due in self._due.values():
-            due.entry.cancel()
-        self._due.clear()
+        self._notes.drop_all()
         for former in self._between.values():
             former.let_go()
         self._between.clear()
@@ -287,8 +271,7 @@ class Supervisor(Actor[Any]):
     def _let_go(self) -> None:
         """Free names and messages that were kept for an incarnation that does not come."""
         for key in list(self._between):
-            kept = self.plan.children.get(key)
-            if kept is None or kept.status is not Status.restarting:
+            if not self.plan.comes_back(key):
                 self._between.pop(key).let_go()
 
     # ── carrying out ────────────────────────────────────────────────────────
@@ -298,13 +281,7 @@ class Supervisor(Actor[Any]):
         self._tidy()
 
     def _tidy(self) -> None:
-        for key in self.plan.voided:
-            due = self._due.get(key)
-            kept = self.plan.children.get(key)
-            if due is not None and (kept is None or kept.token != due.token):
-                due.entry.cancel()
-                del self._due[key]
-        self.plan.voided.clear()
+        self._notes.sweep()
         if self._between:
             self._let_go()
 
@@ -331,7 +308,7 @@ class Supervisor(Actor[Any]):
             elif type(order) is Report:
                 self._report(order)
             elif type(order) is Note:
-                self._note(order)
+                self._notes.leave(order)
             elif type(order) is Finish:
                 self._done = order
 
@@ -357,28 +334,13 @@ class Supervisor(Actor[Any]):
         except Exception:
             log.exception("%s: whoever hears reports failed", self.path)
 
-    def _note(self, note: Note) -> None:
-        if note.seconds <= 0:
-            self._notes.append((note.key, note.token))
-            return
-        before = self._due.get(note.key)
-        if before is not None:
-            before.entry.cancel()
-        at = trio.current_time() + note.seconds
-        self._due[note.key] = _Due(note.token, at, self.host.deadlines.at(at, partial(self._note_due, note)))
-
     def restarts_due(self) -> dict[str, float]:
         """Give the children that have ended and wait for their restart, with its time; needs no cooperation."""
-        return {f"{self.path}/{self.plan.children[key].spec.id}": due.at for key, due in self._due.items()}
-
-    def _note_due(self, note: Note) -> None:
-        del self._due[note.key]
-        self._notes.append((note.key, note.token))
-        self.mailbox.wake()
+        return {f"{self.path}/{self.plan.children[key].spec.id}": at for key, at in self._notes.times().items()}
 
     # ── starting ────────────────────────────────────────────────────────────
 
-    async def _start(self, order: Start, call: Call | None = None) -> list[Order] | None:
+    async def _start(self, order: Start) -> list[Order] | None:
         """Start one child; give the orders that follow a failure, None when there was none."""
         kept = self.plan.children.get(order.key)
         if kept is None:
@@ -388,7 +350,7 @@ class Supervisor(Actor[Any]):
         alone = self.plan.flags.dynamic or (
             order.why is Why.restart and self.plan.flags.strategy is Strategy.one_for_one
         )
-        result = await self._begin(order.key, run, kept.spec, call, alone=alone)
+        result = await self._begin(order.key, run, kept.spec, alone=alone)
         if isinstance(result, Exit):
             if self.ending:
                 return self.plan.cut(order.key, result)
@@ -400,26 +362,21 @@ class Supervisor(Actor[Any]):
         return None
 
     async def _begin(
-        self, key: Hashable, run: int, spec: ChildSpec, call: Call | None, *, alone: bool = False
+        self, key: Hashable, run: int, spec: ChildSpec, call: Call | None = None, *, alone: bool = False
     ) -> _Begun | Ignore | Exit:
         path = self._path_of(spec)
         child = self._make(path, spec)
         if not isinstance(child, Child):
             return child
-        assert self._nursery is not None
         if alone and spec.name is None and isinstance(child, Task) and not child.says_ready:
-            self._of[child] = (key, run)
-            self._by_key[key] = child
             self._between.pop(key, None)
-            self.adopt(child, self._nursery)
+            self._take_in(key, run, child)
             return _Begun(child.ref, None)
         starter = child.starter = self._starter = Starter()
         former = self._between.get(key)
         if former is not None:
             former.followed_by(child)
-        self._of[child] = (key, run)
-        self._by_key[key] = child
-        self.adopt(child, self._nursery)
+        self._take_in(key, run, child)
         if call is not None:
             # A caller that gives up wants no child.
             call.on_abort = partial(starter.resolve, ready=False, extra=_GIVEN_UP)
@@ -437,6 +394,13 @@ class Supervisor(Actor[Any]):
             return _Begun(ref_of(child), starter.extra)
         return await self._not_begun(key, child, starter)
 
+    def _take_in(self, key: Hashable, run: int, child: Child) -> None:
+        """Run a child, and know it by its task and by its key."""
+        assert self._nursery is not None
+        self._of[child] = (key, run)
+        self._by_key[key] = child
+        self.adopt(child, self._nursery)
+
     async def _not_begun(self, key: Hashable, child: Child, starter: Starter) -> Ignore | Exit:
         if child.exit is None:
             if not isinstance(child, Supervisor):
@@ -446,8 +410,8 @@ class Supervisor(Actor[Any]):
         assert child.exit is not None
         self._of.pop(child, None)
         self._by_key.pop(key, None)
-        if getattr(child, "returns", False) and key not in self._between:
-            self._between[key] = cast(Returning, child)
+        if child.returns:
+            self._between.setdefault(key, child)
         if isinstance(starter.extra, Ignore):
             return starter.extra
         if starter.extra is _TOO_SLOW:
@@ -505,9 +469,9 @@ class Supervisor(Actor[Any]):
             self._of.pop(child, None)
             self._by_key.pop(key, None)
             assert child.exit is not None
-            if getattr(child, "returns", False):
+            if child.returns:
                 # Until the orders are carried out: a group restart starts it again.
-                self._between.setdefault(key, cast(Returning, child))
+                self._between.setdefault(key, child)
             self._report_all(self.plan.stopped(key, child.exit))
 
     async def _stop_tasks(self, children: list[Child], why: object) -> None:
@@ -556,8 +520,7 @@ class Supervisor(Actor[Any]):
         except Exception as error:
             call.fail(error)
             return
-        if answer is not LATER:
-            call.answer(answer)
+        call.answer(answer)
 
     async def _start_child(self, message: StartChild, call: Call) -> Answer:
         ordered = self.plan.start_child(message.spec, message.args)
@@ -594,30 +557,9 @@ class Supervisor(Actor[Any]):
         if isinstance(ordered, Answer):
             return ordered
         # A child that waits for its own end is told so, and nothing is stopped.
-        self.host.waits.end(
-            self.host.waits.begin(self, [self._by_key[key] for key in ordered.keys], what="the end of", any_of=False)
-        )
+        for key in ordered.keys:
+            self.host.waits.check(self, self._by_key[key], what="the end of")
         await self._stop(ordered.keys)
-        return Answer(Word.ok)
-
-    def _delete_child(self, message: DeleteChild, _call: Call) -> Answer:
-        return self.plan.delete_child(message.id)
-
-    def _which(self, message: Which, _call: Call) -> Any:
-        return self.plan.which(message.id)
-
-    def _get_spec(self, message: GetSpec, _call: Call) -> Any:
-        kept = self.plan._found(message.id)
-        return None if kept is None else kept.spec
-
-    def _list(self, _message: Listing, _call: Call) -> Any:
-        return self.plan.listed()
-
-    def _count(self, _message: Counting, _call: Call) -> Any:
-        return self.plan.count()
-
-    def _reconfigure(self, message: Reconfigure, _call: Call) -> Answer:
-        self.plan.reconfigure(message.flags, message.specs)
         return Answer(Word.ok)
 
 
@@ -625,12 +567,13 @@ _REQUESTS: dict[type, Callable[[Supervisor, Any, Call], Any]] = {
     StartChild: Supervisor._start_child,
     TerminateChild: Supervisor._terminate_child,
     RestartChild: Supervisor._restart_child,
-    DeleteChild: Supervisor._delete_child,
-    Which: Supervisor._which,
-    GetSpec: Supervisor._get_spec,
-    Listing: Supervisor._list,
-    Counting: Supervisor._count,
-    Reconfigure: Supervisor._reconfigure,
+    # What only reads or changes the plan is its own affair.
+    DeleteChild: lambda supervisor, message, _call: supervisor.plan.delete_child(message.id),
+    Which: lambda supervisor, message, _call: supervisor.plan.which(message.id),
+    GetSpec: lambda supervisor, message, _call: supervisor.plan.spec_of(message.id),
+    Listing: lambda supervisor, _message, _call: supervisor.plan.listed(),
+    Counting: lambda supervisor, _message, _call: supervisor.plan.count(),
+    Reconfigure: lambda supervisor, message, _call: supervisor.plan.reconfigure(message.flags, message.specs),
 }
 
 

@@ -785,3 +785,24 @@ async def test_what_is_ready_by_being_started_sees_the_context_of_its_supervisor
         assert await answer.ref.ask("where") == "supervisor"
         assert (await top.count_children()).specs == 1
     assert seen == ["supervisor"]
+
+
+@pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])
+async def test_siblings_keep_names_and_messages_while_their_group_waits_for_its_restart(autojump_clock, strategy: str):
+    backoff = {"minimum": 10, "maximum": 10}
+    specs = (ChildSpec("first", Counter), ChildSpec("slow", Slow, name="slow", messages="keep"))
+    async with bench(*specs, strategy=strategy, backoff=backoff) as b:
+        began = trio.current_time()
+        slow = await b.ref("slow")
+        slow.tell(60)
+        await trio.testing.wait_all_tasks_blocked()
+        slow.tell("kept")
+        (await b.ref("first")).tell(ValueError("x"))
+        # The message in work outlasts the grace; then the group waits.
+        await trio.sleep_until(began + 12)
+        with pytest.raises(ActorGone) as gone:
+            await b.named("slow").ask("now")
+        assert gone.value.reason is GoneReason.restarting
+        await trio.sleep_until(began + 30)
+        assert (await (await b.ref("slow")).get_state())["seen"] == ["kept"]
+        assert b.letters == {}

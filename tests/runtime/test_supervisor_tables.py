@@ -38,7 +38,7 @@ def sizes(tree):
     plan = top.plan
     return {
         "plan": (len(plan.children), len(plan._by_ref), len(plan.window.entries), len(plan.voided)),
-        "shell": (len(top._of), len(top._by_key), len(top._notes), len(top._due), len(top._between)),
+        "shell": (len(top._of), len(top._by_key), len(top._notes), len(top._between)),
         "children": len(top.children or ()),
         "mailbox": len(top.mailbox),
         "asks": len(top._calls),
