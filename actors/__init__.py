@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from actors.agents.agent import Agent as Agent
     from actors.agents.agent import AgentLimits as AgentLimits
-    from actors.agents.agent import ChildHandle as ChildHandle
     from actors.agents.approvals import ApproveAll as ApproveAll
     from actors.agents.approvals import DenyAll as DenyAll
     from actors.agents.approvals import FixedResponder as FixedResponder
+    from actors.agents.child_handle import ChildHandle as ChildHandle
     from actors.agents.contract import TaskContract as TaskContract
     from actors.agents.live_states import WaitFor as WaitFor
     from actors.agents.outcomes import Outcome as Outcome
@@ -103,7 +103,7 @@ _WHERE = {
     "BudgetExhausted": "actors.errors",
     "Call": "actors.runtime.actor",
     "ChildFailed": "actors.errors",
-    "ChildHandle": "actors.agents.agent",
+    "ChildHandle": "actors.agents.child_handle",
     "ChildRefused": "actors.errors",
     "ChildSpec": "actors.runtime.specs",
     "ConfigError": "actors.errors",

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import trio
 
-from actors.agents.agent import Agent, ChildHandle
+from actors.agents.agent import Agent
 from actors.agents.approvals import ApproveAll
+from actors.agents.child_handle import ChildHandle
 from actors.agents.contract import TaskContract
 from actors.agents.loop import Job, Services, work_on
 from actors.agents.outcomes import OutcomeKind

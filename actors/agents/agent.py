@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
 from actors.agents.agent_ledger import AgentLedger
 from actors.agents.background import Background, background_of
+from actors.agents.child_handle import ChildHandle
 from actors.agents.incarnations import Incarnations
 from actors.agents.live_states import WaitFor
 from actors.agents.outcomes import Outcome
@@ -33,12 +34,11 @@ from actors.containment.amounts import whole
 from actors.containment.ledger_state import Reservation
 from actors.containment.slots import DONE, FRESH, QUEUED, WORKING
 from actors.containment.usage import Usage
-from actors.errors import ChildFailed, DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
+from actors.errors import DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id, child_path
-from actors.runtime.child import CURRENT, Child, refuse_own_stop
-from actors.runtime.exits import Exit, Reason
-from actors.runtime.stops import StopReceipt
+from actors.runtime.child import Child
+from actors.runtime.exits import Exit
 
 if TYPE_CHECKING:
     from actors.agents.tree import Tree
@@ -101,7 +101,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "ordinal", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -247,6 +247,29 @@ class Agent(Child):
         Cancellation: the block is left without the slot, on the way out.
         """
         return Waiting(self, what, until)
+
+    async def await_end_of(self, child: Child) -> Exit:
+        """Wait for the end of ``child`` without a slot, and give it.
+
+        Checkpoint: only if it still lives.
+        Cancellation: it is not disturbed.
+
+        Raises:
+            WouldDeadlock: it waits for this agent, perhaps through others.
+        """
+        alone = self.task is trio.lowlevel.current_task()
+        if alone:
+            self.host.waits.check(self, child, what="the end of")
+            self.awaits = child
+        wait = Waiting(self, FOR_CHILD)
+        wait.begin()
+        try:
+            return await child.wait_ended()
+        finally:
+            if alone:
+                self.awaits = None
+            if not wait.end_nowait():
+                await wait.end_in_line()
 
     # ── spawning ────────────────────────────────────────────────────────────
 
@@ -530,142 +553,3 @@ def left_queue_row(agent: Agent) -> QueueLeft:
 
 def _tail(agent: Agent) -> int:
     return int(agent.path.rpartition("/")[2])
-
-
-class ChildHandle(Generic[R]):
-    """What a parent holds of a child. It outlives the child."""
-
-    __slots__ = ("_child",)
-
-    def __init__(self, child: Agent) -> None:
-        self._child = child
-
-    @property
-    def path(self) -> str:
-        """Name the child."""
-        return self._child.path
-
-    @property
-    def run_id(self) -> str:
-        """Name the child's run in the store."""
-        return self._child.run_id
-
-    @property
-    def done(self) -> bool:
-        """Whether its end is recorded."""
-        return self._child.exit is not None
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Give its outcome once it has ended; None before, or when nothing recorded one."""
-        return self._child.outcome if self.done else None
-
-    @property
-    def queued(self) -> bool:
-        """Whether it waits for its first slot."""
-        return self._child.seat is QUEUED
-
-    def promote(self) -> bool:
-        """Put a queued child before all others that have never started; tell whether it was queued."""
-        return self._child.tree.slots.promote(self._child)
-
-    async def exit(self) -> Exit:
-        """Wait for the child's end and return it; never raises for what it did.
-
-        The agent that awaits it, the parent or another one of the tree, holds no slot
-        meanwhile. A task outside the tree holds none anyway.
-
-        Checkpoint: only if the child still lives.
-        Cancellation: the child is not disturbed.
-
-        Raises:
-            WouldDeadlock: the child waits for the one who awaits it, perhaps through others.
-        """
-        child = self._child
-        if child.exit is None:
-            waiter = CURRENT.get()
-            if not isinstance(waiter, Agent):
-                await child.wait_ended()
-            else:
-                alone = waiter.task is trio.lowlevel.current_task()
-                if alone:
-                    child.host.waits.check(waiter, child, what="the end of")
-                    waiter.awaits = child
-                wait = Waiting(waiter, FOR_CHILD)
-                wait.begin()
-                try:
-                    await child.wait_ended()
-                finally:
-                    if alone:
-                        waiter.awaits = None
-                    if not wait.end_nowait():
-                        await wait.end_in_line()
-        assert child.exit is not None
-        return child.exit
-
-    async def exit_within(self, seconds: float) -> Exit | None:
-        """Wait so long for the child's end; None when it has not ended: it works on, and the caller goes on.
-
-        A parent finds it in `Agent.collect` then. As `exit` otherwise.
-
-        Checkpoint: only if the child still lives.
-        Cancellation: the child is not disturbed.
-        """
-        if not math.isfinite(seconds) or seconds < 0:
-            raise ValueError(f"seconds must be a finite number from 0 on, not {seconds!r}")
-        with trio.move_on_after(seconds):
-            await self.exit()
-        if self._child.exit is None and CURRENT.get() is self._child.parent:
-            self._let_go(seconds)
-        return self._child.exit
-
-    def detach(self) -> None:
-        """Go on without the child: its parent finds it in `Agent.collect` when it has ended."""
-        self._let_go(None)
-
-    def _let_go(self, after: float | None) -> None:
-        parent = self._child.parent
-        assert isinstance(parent, Agent)
-        background_of(parent).let_go(self._child, after)
-
-    async def result(self) -> R:
-        """Wait for the child's end and return what its behaviour returned.
-
-        Checkpoint: only if the child still lives.
-        Cancellation: the child is not disturbed.
-
-        Raises:
-            ChildFailed: it ended abnormally; the original exception is the cause.
-            Halted: it was stopped before it had a result.
-        """
-        value: R = result_of(self._child, await self.exit())
-        return value
-
-    async def stop(self, reason: str = "") -> StopReceipt:
-        """Stop the child and all below it, leaf first, and say how each ended.
-
-        Cancellation: the stop goes on.
-
-        Raises:
-            ActorsError: an agent asks for its own stop, or for that of one above it, and
-                would wait for itself. Nothing was stopped.
-        """
-        child = self._child
-        assert isinstance(child.parent, Agent)
-        refuse_own_stop(child)
-        halt = Halt(HaltKind.parent, child.parent.path, trio.current_time(), child.path, reason)
-        return await child.tree.stop_and_wait(child, halt)
-
-
-def result_of(agent: Agent, exit: Exit) -> Any:
-    """Give what the agent's behaviour returned, or raise why there is nothing.
-
-    Raises:
-        ChildFailed: it ended abnormally.
-        Halted: it was stopped.
-    """
-    if exit.reason is Reason.normal:
-        return agent.value
-    if isinstance(exit.payload, Halt):
-        raise Halted(exit.payload)
-    raise ChildFailed(exit) from exit.cause

@@ -20,15 +20,8 @@ from typing import Any, Literal, TypeVar
 import attrs
 import trio
 
-from actors.agents.agent import (
-    UNLIMITED,
-    About,
-    Agent,
-    AgentLimits,
-    left_queue_row,
-    queue_rows,
-    result_of,
-)
+from actors.agents.agent import UNLIMITED, About, Agent, AgentLimits, left_queue_row, queue_rows
+from actors.agents.child_handle import result_of
 from actors.agents.live_views import Looked, keep_live_row, look
 from actors.agents.ports import Observer, RunStore
 from actors.agents.recording import Recorder, totals_row

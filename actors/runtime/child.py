@@ -360,6 +360,14 @@ class Child:
             assert self.exit is not None
         return self.exit
 
+    async def await_end_of(self, child: Child) -> Exit:
+        """Wait, as this one's work, for the end of another one; whoever gives something back meanwhile does it here.
+
+        Checkpoint: only if it has not ended.
+        Cancellation: it is not disturbed.
+        """
+        return await child.wait_ended()
+
     def subtree(self) -> Iterator[Child]:
         """Walk this one and all that live below it, children before their parent, without recursion."""
         order: list[Child] = []

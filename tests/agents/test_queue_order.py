@@ -6,7 +6,8 @@ from typing import Any, Literal
 import pytest
 import trio
 
-from actors.agents.agent import Agent, ChildHandle
+from actors.agents.agent import Agent
+from actors.agents.child_handle import ChildHandle
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.tree import open_tree
 from actors.containment.limits import Containment
