@@ -18,10 +18,11 @@ from actors.agents.agent import Agent
 from actors.agents.approvals import ApproveAll
 from actors.agents.child_handle import ChildHandle
 from actors.agents.contract import TaskContract
-from actors.agents.loop import Job, Services, work_on
+from actors.agents.loop import Job, work_on
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Completion, CompletionRequest, Provider
+from actors.agents.services import Services
 from actors.agents.tree import open_tree
 from actors.agents.verification import Verification
 from actors.containment.amounts import UNLIMITED

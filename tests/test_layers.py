@@ -71,6 +71,7 @@ PURE = [
     "agents.snapshots",
     "agents.spawning",
     "agents.stall",
+    "agents.step_rows",
     "agents.strict_json",
     "agents.terminal_codec",
     "agents.terminal_slot",

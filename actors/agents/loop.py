@@ -11,16 +11,12 @@ cut by the supervisor, so that everything stops in one order.
 
 from __future__ import annotations
 
-import json
 import logging
-import random
 import shlex
-from collections.abc import Callable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attrs
-import msgspec
 import trio
 
 from actors.agents.agent import COMMIT_SECONDS, About, Agent, AgentLimits
@@ -29,47 +25,40 @@ from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
 from actors.agents.loop_children import Children, failed
-from actors.agents.model_input import clean_call, estimate_of, read_arguments, token_columns
+from actors.agents.model_input import clean_call, estimate_of, read_arguments
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import (
     Act,
     ActRefused,
-    Approver,
     AssistantTurn,
     Completion,
     CompletionRequest,
     Observation,
     ObservationKind,
-    Provider,
     ResultsTurn,
-    Tool,
     ToolCall,
     ToolSpec,
     Turn,
     UserTurn,
-    Verifier,
 )
 from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
 from actors.agents.recording import Recorder, ending, settled_row
-from actors.agents.retrying import RateGate, retry_delay
-from actors.agents.roster import AgentDef, Agents
+from actors.agents.retrying import retry_delay
+from actors.agents.roster import AgentDef
 from actors.agents.rows import (
     AgentEvent,
-    AnswerGiven,
     AttemptMade,
     GateTried,
-    Observed,
     Settled,
-    StepDone,
 )
+from actors.agents.services import Services
 from actors.agents.spawning import NAME as SPAWN
-from actors.agents.spawning import spawn_spec
 from actors.agents.stall import Signature, StallState, look
+from actors.agents.step_rows import answer_row, attempt_row, calls_text, draw_row, step_facts, step_rows
 from actors.agents.turns import UNFINISHED, Event, Phase, StepFacts, advance, after_step
 from actors.agents.verification import CriterionKind
 from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
-from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
 from actors.errors import (
     BudgetExceeded,
@@ -83,60 +72,8 @@ from actors.errors import (
 log = logging.getLogger("actors.loop")
 
 SAID_CHARS = 8_000
-# What a child's contract has from its parent's.
-SHARED = attrgetter(
-    *(field.name for field in attrs.fields(TaskContract) if field.name not in ("goal", "verify", "max_steps"))
-)
-# Texts of policies that a tree remembers.
-MOST_POLICIES = 64
 # An answer that was cut at its limit is asked to go on so often; then what there is counts.
 CUT_RETRIES = 1
-
-
-@attrs.frozen
-class Services:
-    """What the whole tree shares. ``chance`` gives the jitter of back-offs, from 0 to 1."""
-
-    provider: Provider
-    approver: Approver
-    tools: tuple[Tool, ...]
-    verify: Verifier
-    prices: PriceTable
-    pace: RateGate = attrs.Factory(RateGate)
-    chance: Callable[[], float] = random.random
-    _template: list[tuple[TaskContract, dict[str, Any]]] = attrs.field(factory=list, init=False, eq=False)
-    _policies: dict[int, tuple[Policy, str]] = attrs.field(factory=dict, init=False, eq=False)
-    _offers: dict[int, tuple[Agents | None, tuple[ToolSpec, ...]]] = attrs.field(factory=dict, init=False, eq=False)
-
-    def contract_text(self, contract: TaskContract) -> str:
-        """Write a contract as JSON. Contracts of one tree differ in little, and what they share is written once."""
-        if self._template:
-            first, plain = self._template[0]
-            if SHARED(first) == SHARED(contract):
-                own = {"goal": contract.goal, "verify": contract.verify.to_dict(), "max_steps": contract.max_steps}
-                return msgspec.json.encode({**plain, **own}).decode()
-        plain = contract.to_dict()
-        self._template[:] = [(contract, plain)]
-        return msgspec.json.encode(plain).decode()
-
-    def policy_text(self, policy: Policy) -> str:
-        """Write a policy as JSON; agents that are not narrowed share one, and its text."""
-        known = self._policies.get(id(policy))
-        if known is None or known[0] is not policy:
-            if len(self._policies) >= MOST_POLICIES:
-                self._policies.clear()
-            known = self._policies[id(policy)] = (policy, policy.to_json())
-        return known[1]
-
-    def offered(self, roster: Agents | None) -> tuple[ToolSpec, ...]:
-        """Give what a model is offered, with `spawn_agent` for a ``roster``; all agents of a tree share the tuple."""
-        known = self._offers.get(id(roster))
-        # The roster is kept beside its offer, so its id cannot come to mean another one.
-        if known is None or known[0] is not roster:
-            specs = tuple(tool.spec for tool in self.tools)
-            known = (roster, specs if roster is None else (*specs, spawn_spec(roster)))
-            self._offers[id(roster)] = known
-        return known[1]
 
 
 @attrs.frozen
@@ -262,7 +199,10 @@ class Loop:
         return await self._judge(number, answer, note is STALLED)
 
     async def cut(self) -> NoReturn:
-        """Wait to be cut: the tree is latched, and its supervisor ends everybody in one order."""
+        """Wait to be cut: the tree is latched, and its supervisor ends everybody in one order.
+
+        Cancellation: that is what it waits for.
+        """
         async with self.agent.waiting():
             await trio.sleep_forever()
         raise AssertionError("sleeping for ever has ended")
@@ -362,7 +302,7 @@ class Loop:
         usage = error.usage if isinstance(error.usage, Usage) else None
         settlement = self._ledger.settle_nowait(held, usage, self._cost(usage, None))
         row = self._attempt_row(step, attempt, usage, began, failure=error.kind, detail=bounded(str(error), 500))
-        await self._stand(row, self._settled_row(held, settlement), self._draw_row(step, settlement))
+        await self._stand(row, *self._closing_rows(step, held, settlement))
         if settlement.draw is Draw.halted:
             await self.cut()
 
@@ -371,9 +311,7 @@ class Loop:
         failure = "cancelled" if isinstance(error, trio.Cancelled) else "error"
         row = self._attempt_row(step, attempt, None, began, failure=failure, detail=type(error).__name__)
         try:
-            self.recorder.store.append_nowait(
-                row, self._settled_row(held, settlement), self._draw_row(step, settlement)
-            )
+            self.recorder.store.append_nowait(row, *self._closing_rows(step, held, settlement))
         except StoreError as lost:
             log.warning("%s: a call that was cut could not be written down: %s", self.agent.path, lost)
 
@@ -388,9 +326,8 @@ class Loop:
             completion = attrs.evolve(completion, text=text, calls=calls)
         rows: list[Any] = [
             self._attempt_row(step, attempt, completion.usage, began, completion=completion),
-            self._settled_row(held, settlement),
-            self._answer_row(step, completion),
-            self._draw_row(step, settlement),
+            *self._closing_rows(step, held, settlement),
+            answer_row(self._run_id, step, completion),
         ]
         if text:
             self.agent.said = bounded(text, SAID_CHARS)
@@ -421,73 +358,20 @@ class Loop:
         if shield.cancelled_caught:
             raise StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
 
-    def _attempt_row(
-        self,
-        step: int,
-        attempt: int,
-        usage: Usage | None,
-        began: float,
-        *,
-        completion: Completion | None = None,
-        failure: str | None = None,
-        detail: str | None = None,
-    ) -> AttemptMade:
-        first = None if completion is None else completion.first_token_seconds
-        return AttemptMade(
-            run_id=self._run_id,
-            step=step,
-            attempt=attempt,
-            provider=self.services.provider.name,
-            asked=self.job.model,
-            served=None if completion is None else completion.model,
-            **token_columns(usage),
-            latency_ms=round((trio.current_time() - began) * 1000),
-            first_token_ms=None if first is None else round(first * 1000),
-            finish_reason=None if completion is None else completion.finish_reason,
-            failure=failure,
-            detail=detail,
-        )
+    def _attempt_row(self, step: int, attempt: int, usage: Usage | None, began: float, **more: Any) -> AttemptMade:
+        seconds = trio.current_time() - began
+        provider, asked = self.services.provider.name, self.job.model
+        return attempt_row(self._run_id, step, attempt, usage, seconds, provider=provider, asked=asked, **more)
 
-    def _settled_row(self, held: Reservation, settlement: Settlement) -> Settled:
-        return settled_row(self._run_id, held, settlement)
-
-    def _draw_row(self, step: int, settlement: Settlement) -> AgentEvent:
-        drawn = settlement.tokens + settlement.overrun_tokens
-        detail = "estimated" if settlement.estimated else "settled"
-        if settlement.overrun_tokens:
-            detail = "overrun"
-        remaining = self._ledger.remaining_tokens
-        return AgentEvent(self._run_id, step, "budget_draw", detail, None, drawn, remaining)
-
-    def _answer_row(self, step: int, completion: Completion) -> AnswerGiven:
-        calls = json.dumps([[call.name, call.arguments] for call in completion.calls]) if completion.calls else "[]"
-        return AnswerGiven(self._run_id, step, completion.text, calls, completion.finish_reason)
+    def _closing_rows(self, step: int, held: Reservation, settlement: Settlement) -> tuple[Settled, AgentEvent]:
+        """Give the rows that close a reservation: what became of it, and what was drawn."""
+        draw = draw_row(self._run_id, step, settlement, self._ledger.remaining_tokens)
+        return settled_row(self._run_id, held, settlement), draw
 
     async def _store_step(self, step: int, answer: Completion, observations: Sequence[Observation], used: int) -> None:
-        run_id = self._run_id
-        calls = ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
-        decision = ", ".join(call.name for call in answer.calls) or "(no tool call)"
-        rows: list[Any] = [
-            StepDone(
-                run_id,
-                step,
-                decision,
-                "\n\n".join(seen.text for seen in observations),
-                calls,
-                used,
-                self._ledger.remaining_tokens,
-            )
-        ]
-        rows += [
-            Observed(run_id, step, ordinal, seen.kind, seen.target, seen.text)
-            for ordinal, seen in enumerate(observations, 1)
-        ]
-        facts: dict[str, Any] = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
-        failed = [seen for seen in observations if seen.kind is ObservationKind.error]
-        if failed:
-            facts["failed"] = [{"tool": seen.target, "text": bounded(seen.text, 300)} for seen in failed[:10]]
-        rows.append(self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
-        await self._stand(*rows)
+        rows = step_rows(self._run_id, step, answer, observations, used, self._ledger.remaining_tokens)
+        facts = step_facts(step, answer, observations, used)
+        await self._stand(*rows, self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
         self.agent.steps = step
         self._children.step_stored()
         self._move(Event.step_stored)
@@ -498,8 +382,7 @@ class Loop:
         """Look for circles; return a note for the model, or `STALLED`. Single-file work only repeats, and is let be."""
         if self.contract.is_single_file:
             return None
-        calls = ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
-        seen = Signature(calls, any(each.changed for each in observations))
+        seen = Signature(calls_text(answer), any(each.changed for each in observations))
         policy = self.contract.stall
         verdict = look(self._stall, seen, window=policy.window, max_replans=policy.max_replans)
         self._stall = verdict.state

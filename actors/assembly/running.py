@@ -16,10 +16,11 @@ import attrs
 from actors.agents.agent import Agent
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract, unsupported_fields
-from actors.agents.loop import Job, Services, work_on
+from actors.agents.loop import Job, work_on
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
+from actors.agents.services import Services
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
 from actors.containment.amounts import UNLIMITED

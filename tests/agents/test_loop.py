@@ -11,7 +11,6 @@ import trio
 
 from actors.agents.approvals import ApproveAll, DenyAll
 from actors.agents.contract import StallPolicy, TaskContract
-from actors.agents.loop import Services
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import (
@@ -29,6 +28,7 @@ from actors.agents.ports import (
     UserTurn,
 )
 from actors.agents.rows import AnswerGiven, AttemptMade, Observed, RunFinished, Settled, StepDone
+from actors.agents.services import Services
 from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.running import RunResult, run_tree

@@ -1,0 +1,91 @@
+"""The rows of an attempt, an answer and a step. Pure: facts in, rows out."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from actors.agents.entry_text import bounded
+from actors.agents.model_input import token_columns
+from actors.agents.ports import Completion, Observation, ObservationKind
+from actors.agents.rows import AgentEvent, AnswerGiven, AttemptMade, Observed, StepDone
+from actors.containment.ledger_state import Settlement
+from actors.containment.usage import Usage
+
+# Failed calls that an event of a step tells of, and how much of each.
+MOST_FAILED = 10
+FAILED_CHARS = 300
+
+
+def calls_text(answer: Completion) -> str:
+    """Write the calls of an answer in one line."""
+    return ";".join(f"{call.name}:{call.arguments}" for call in answer.calls)
+
+
+def attempt_row(
+    run_id: str,
+    step: int,
+    attempt: int,
+    usage: Usage | None,
+    seconds: float,
+    *,
+    provider: str,
+    asked: str | None,
+    completion: Completion | None = None,
+    failure: str | None = None,
+    detail: str | None = None,
+) -> AttemptMade:
+    """Give the row of one attempt that took so many seconds."""
+    first = None if completion is None else completion.first_token_seconds
+    return AttemptMade(
+        run_id=run_id,
+        step=step,
+        attempt=attempt,
+        provider=provider,
+        asked=asked,
+        served=None if completion is None else completion.model,
+        **token_columns(usage),
+        latency_ms=round(seconds * 1000),
+        first_token_ms=None if first is None else round(first * 1000),
+        finish_reason=None if completion is None else completion.finish_reason,
+        failure=failure,
+        detail=detail,
+    )
+
+
+def draw_row(run_id: str, step: int, settlement: Settlement, remaining: int) -> AgentEvent:
+    """Give the row of what a call drew."""
+    drawn = settlement.tokens + settlement.overrun_tokens
+    detail = "estimated" if settlement.estimated else "settled"
+    if settlement.overrun_tokens:
+        detail = "overrun"
+    return AgentEvent(run_id, step, "budget_draw", detail, None, drawn, remaining)
+
+
+def answer_row(run_id: str, step: int, answer: Completion) -> AnswerGiven:
+    """Give the row of an answer, with its calls as they were asked for."""
+    calls = json.dumps([[call.name, call.arguments] for call in answer.calls]) if answer.calls else "[]"
+    return AnswerGiven(run_id, step, answer.text, calls, answer.finish_reason)
+
+
+def step_rows(
+    run_id: str, step: int, answer: Completion, seen: Sequence[Observation], used: int, remaining: int
+) -> list[Any]:
+    """Give the rows of a completed step: the step, and what was observed, in order."""
+    decision = ", ".join(call.name for call in answer.calls) or "(no tool call)"
+    result = "\n\n".join(each.text for each in seen)
+    done = StepDone(run_id, step, decision, result, calls_text(answer), used, remaining)
+    observed = [
+        Observed(run_id, step, ordinal, each.kind, each.target, each.text) for ordinal, each in enumerate(seen, 1)
+    ]
+    return [done, *observed]
+
+
+def step_facts(step: int, answer: Completion, seen: Sequence[Observation], used: int) -> dict[str, Any]:
+    """Give what the event of a step tells: its calls, and which of them failed and why."""
+    facts: dict[str, Any] = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
+    failed = [each for each in seen if each.kind is ObservationKind.error]
+    if failed:
+        facts["failed"] = [
+            {"tool": each.target, "text": bounded(each.text, FAILED_CHARS)} for each in failed[:MOST_FAILED]
+        ]
+    return facts
