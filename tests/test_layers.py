@@ -52,6 +52,7 @@ PURE = [
     "containment.lines",
     "containment.prices",
     "containment.usage",
+    "agents.acted_on",
     "agents.coming_back",
     "agents.contract",
     "agents.dispositions",

@@ -5,7 +5,7 @@ What would be got wrong:
 - A contract without a root is a single-file contract: one file, one tool, no
   policy. With a root it is a workspace contract, and ``file`` is unused.
 - Every field can be written and read; not every one is acted on yet.
-  `unsupported_fields` names those that are set and would be ignored, so that a
+  `acted_on.py` names those that are set and would be ignored, so that a
   run is refused and never silently weaker than it was asked to be.
 - Constraints are guidance for a model. The boundary is the policy.
 """
@@ -21,7 +21,6 @@ from typing import Any, Final
 import attrs
 
 from actors.agents.judged_fields import (
-    NOT_YET,
     anything,
     as_float,
     as_member,
@@ -44,7 +43,7 @@ from actors.agents.judged_fields import (
     whole_number,
     word_problem,
 )
-from actors.agents.roster import AgentDef, Agents
+from actors.agents.roster import Agents
 from actors.agents.verification import CriterionKind, Verification
 from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
@@ -240,16 +239,6 @@ def _lives() -> Any:
 
 def _at_least_one(value: Any) -> Any:
     return 1 if type(value) is int and value == 0 else value
-
-
-# What the runtime acts on. A field that is not named here is refused when it is set.
-ACTED_ON: Final = frozenset({
-    "goal", "file", "root", "verify", "constraints", "max_steps", "max_duration", "max_tokens", "max_output_tokens",
-    "max_retries", "retry", "stall", "max_read_chars", "exec_timeout", "agents", "on_unknown_price",
-    "queue_order", "spawn_background_after", "detached_spawns",
-})  # fmt: skip
-# And of a named agent.
-AGENT_ACTED_ON: Final = frozenset({"name", "role", "model", "max_steps", "deny_write", "deny_net"})
 
 
 @attrs.frozen
@@ -553,50 +542,3 @@ class TaskContract:
         # A workspace puts its root there, and without either there is a problem already.
         table.setdefault("file", "unused")
         return read_record(cls, table, at, found)
-
-
-# ── what would be ignored ───────────────────────────────────────────────────
-
-
-def unsupported_fields(contract: TaskContract) -> list[tuple[str, str]]:
-    """List what is set and not acted on: the path of each key, and what to do about it."""
-    problems = [
-        (f"contract.{field.name}", NOT_YET)
-        for field in attrs.fields(TaskContract)
-        if field.name not in ACTED_ON and getattr(contract, field.name) != _default(field, contract)
-    ]
-    criterion = _criterion_problem(contract)
-    if criterion is not None:
-        problems.append(("contract.verify.kind", criterion))
-    for agent in contract.agents:
-        problems.extend(_of_agent(agent))
-    return problems
-
-
-def _default(field: Any, of: object) -> Any:
-    default = field.default
-    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # a class at run time
-        return default.factory(of) if default.takes_self else default.factory()
-    return default
-
-
-_ONE_FILE: Final = frozenset({CriterionKind.file_contains, CriterionKind.file_equals})
-
-
-def _criterion_problem(contract: TaskContract) -> str | None:
-    verify = contract.verify
-    if not verify.is_supported:
-        return f"{verify.kind} {NOT_YET}"
-    if verify.kind in _ONE_FILE and not contract.is_single_file:
-        return f"{verify.kind} judges a single-file contract; write workspace_file_contains, with a file and a needle"
-    if verify.kind is CriterionKind.workspace_file_contains and contract.is_single_file:
-        return f"{verify.kind} judges a workspace; write file_contains, or give the contract a root"
-    return None
-
-
-def _of_agent(agent: AgentDef) -> list[tuple[str, str]]:
-    return [
-        (f"contract.agents.{agent.name}.{field.name}", NOT_YET)
-        for field in attrs.fields(AgentDef)
-        if field.name not in AGENT_ACTED_ON and getattr(agent, field.name) != field.default
-    ]

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import attrs
 
+from actors.agents.acted_on import unsupported_fields
 from actors.agents.agent import Agent
 from actors.agents.approvals import ApproveAll
-from actors.agents.contract import TaskContract, unsupported_fields
+from actors.agents.contract import TaskContract
 from actors.agents.loop import Job, work_on
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy

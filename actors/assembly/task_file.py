@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from actors.agents.contract import TaskContract, unsupported_fields
+from actors.agents.acted_on import unsupported_fields
+from actors.agents.contract import TaskContract
 from actors.agents.judged_fields import (
     as_float,
     as_member,

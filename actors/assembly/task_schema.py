@@ -11,7 +11,8 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
-from actors.agents.contract import ACTED_ON, AGENT_ACTED_ON, TaskContract
+from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON
+from actors.agents.contract import TaskContract
 from actors.agents.ports import Act
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import (

@@ -225,6 +225,10 @@ class _Exchange:
         self._scope = trio.CancelScope()
 
     async def run(self) -> Completion:
+        """Send the request and read the answer.
+
+        Cancellation: the connection is closed; whether the call was billed is unknown.
+        """
         limits = self._provider._timeouts
         default = FIRST_STREAM_BYTE_SECONDS if self._provider._stream else limits.total
         self._allow(default if limits.first_byte is None else limits.first_byte)
@@ -374,6 +378,10 @@ class _Watched:
         self._chunks = chunks
 
     async def aiter_text(self) -> AsyncGenerator[str, None]:
+        """Yield the text of the body, as the event reader asks for it.
+
+        Cancellation: what was not read is lost with the response.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         async for chunk in self._chunks:
             if text := decoder.decode(chunk):

@@ -142,6 +142,10 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER)
 
     async def run(self) -> None:
+        """Answer the requests of one connection until it closes.
+
+        Cancellation: the answer in work is cut off.
+        """
         while True:
             event = await self._next()
             if not isinstance(event, h11.Request):

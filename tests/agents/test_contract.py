@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON, unsupported_fields
 from actors.agents.approvals import FixedResponder
 from actors.agents.contract import (
-    ACTED_ON,
-    AGENT_ACTED_ON,
     DEFAULT_EXEC_TIMEOUT,
     MAX_SKILLS,
     Compaction,
@@ -26,7 +25,6 @@ from actors.agents.contract import (
     RetryPolicy,
     StallPolicy,
     TaskContract,
-    unsupported_fields,
 )
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import Verification

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.contract import ACTED_ON, AGENT_ACTED_ON, TaskContract
+from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON
+from actors.agents.contract import TaskContract
 from actors.agents.policy import Act, Effect
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED, CriterionKind, Verification

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from actors.agents.contract import ACTED_ON, AGENT_ACTED_ON, TaskContract
+from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON
+from actors.agents.contract import TaskContract
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED
 from actors.assembly.task_document import read_document
