@@ -14,6 +14,7 @@ import operator
 import os
 import statistics
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
@@ -100,6 +101,28 @@ def begin() -> float:
     """
     gc.collect()
     return cpu()
+
+
+async def bytes_per_shell(n: int, shell: Callable[[Callable[[], None]], Awaitable[None]]) -> float:
+    """Give the traced bytes of one of ``n`` raw tasks that are up: each calls what it is given, and waits."""
+    live = 0
+
+    def up() -> None:
+        nonlocal live
+        live += 1
+
+    async with trio.open_nursery() as nursery:
+        gc.collect()
+        tracemalloc.start()
+        for _ in range(n):
+            nursery.start_soon(shell, up)
+        while live < n:
+            await trio.lowlevel.checkpoint()
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        nursery.cancel_scope.cancel()
+    return used / n
 
 
 def resident_bytes() -> int:

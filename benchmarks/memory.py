@@ -6,7 +6,7 @@ before the first spawn and the moment when all are idle, divided by their number
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import trio
@@ -16,7 +16,7 @@ from actors.agents.tree import open_tree
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
 from actors.halts import HaltKind
-from benchmarks.harness import Figure, Gate, interleave, rounds_of
+from benchmarks.harness import Figure, Gate, bytes_per_shell, interleave, rounds_of
 
 KIB_6 = 6 * 1024
 METHOD = "tracemalloc, all blocks from before the first spawn until all are idle; baseline: task, scope, nursery"
@@ -50,28 +50,16 @@ async def _agents(n: int, depth: int) -> float:
     return measured[0]
 
 
+async def _shell(up: Callable[[], None]) -> None:
+    """Be what an actor is made of: a task with a scope and a nursery."""
+    with trio.CancelScope():
+        async with trio.open_nursery():
+            up()
+            await trio.sleep_forever()
+
+
 async def _raw(n: int) -> float:
-    live = 0
-
-    async def shell() -> None:
-        nonlocal live
-        with trio.CancelScope():
-            async with trio.open_nursery():
-                live += 1
-                await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        gc.collect()
-        tracemalloc.start()
-        for _ in range(n):
-            nursery.start_soon(shell)
-        while live < n:
-            await trio.lowlevel.checkpoint()
-        gc.collect()
-        used, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        nursery.cancel_scope.cancel()
-    return used / n
+    return await bytes_per_shell(n, _shell)
 
 
 def figures(quick: bool) -> Iterator[Figure]:

@@ -19,7 +19,7 @@ from actors.runtime.restart import Restart
 from actors.runtime.specs import ChildSpec, ChildType, Flags
 from actors.runtime.supervise import Supervise, supervise
 from benchmarks import latencies
-from benchmarks.harness import Arm, Figure, Gate, begin, cpu, interleave, per_operation, rounds_of
+from benchmarks.harness import Arm, Figure, Gate, begin, bytes_per_shell, cpu, interleave, per_operation, rounds_of
 from benchmarks.raw_stops import stop_chain, stop_wide
 
 KIB_8 = 8 * 1024
@@ -147,30 +147,17 @@ async def _bytes_of_children(n: int, spec: ChildSpec) -> float:
 
 
 async def _bytes_of_shells(n: int) -> float:
-    live = 0
+    senders: list[Any] = []
 
-    async def shell() -> None:
-        nonlocal live
+    async def shell(up: Callable[[], None]) -> None:
         send, receive = trio.open_memory_channel[int](64)
         senders.append(send)
         with trio.CancelScope():
             async with trio.open_nursery():
-                live += 1
+                up()
                 await receive.receive()
 
-    senders: list[Any] = []
-    async with trio.open_nursery() as nursery:
-        gc.collect()
-        tracemalloc.start()
-        for _ in range(n):
-            nursery.start_soon(shell)
-        while live < n:
-            await trio.lowlevel.checkpoint()
-        gc.collect()
-        used, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        nursery.cancel_scope.cancel()
-    return used / n
+    return await bytes_per_shell(n, shell)
 
 
 # ── crash to restarted ──────────────────────────────────────────────────────
