@@ -25,6 +25,8 @@ value: two of one kind with equal listed fields are equal, whatever was used
 or left at the time.
 """
 
+import difflib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,12 @@ class ConfigError(ActorsError):
     def __init__(self, *problems: tuple[str, str]) -> None:
         self.problems = problems
         super().__init__("; ".join(f"{path}: {text}" if path else text for path, text in problems))
+
+
+def unknown_key(key: object, known: Iterable[str]) -> str:
+    """Say that a key is unknown, and which one may have been meant."""
+    near = difflib.get_close_matches(str(key), list(known), 1)
+    return f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it"
 
 
 class Halted(ActorsError):

@@ -8,7 +8,6 @@ No judge converts a text to a number or a bool to an int: ``"12"`` and ``True``
 are mistakes, and a guess would hide them.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from actors.containment.amounts import LARGEST
-from actors.errors import ConfigError
+from actors.errors import ConfigError, unknown_key
 
 Judge = Callable[[Any], str | None]
 Reader = Callable[[object, str], Any]
@@ -197,12 +196,6 @@ def as_table(plain: object, at: str) -> Mapping[str, Any]:
     if isinstance(plain, Mapping):
         return plain
     raise ConfigError((at, f"must be a table, not {type(plain).__name__}"))
-
-
-def unknown_key(key: object, known: Iterable[str]) -> str:
-    """Say that a key is unknown, and which one may have been meant."""
-    near = difflib.get_close_matches(str(key), list(known), 1)
-    return f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it"
 
 
 def read_record(cls: type[T], plain: object, at: str, found: Iterable[tuple[str, str]] = ()) -> T:

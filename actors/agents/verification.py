@@ -137,7 +137,8 @@ class Verification:
         found = _KINDS.get(kind) if isinstance(kind, str) else None
         if found is None:
             said = "is required:" if kind is None else f"{kind!r} is none;"
-            raise ConfigError((f"{at}.kind", f"{said} write one of {', '.join(CriterionKind)}"))
+            words = ", ".join(each for each in CriterionKind if each in SUPPORTED)
+            raise ConfigError((f"{at}.kind", f"{said} write one of {words}"))
         return read_record(found, {key: value for key, value in table.items() if key != "kind"}, at)
 
 

@@ -2,28 +2,8 @@
 
 from actors.agents.approvals import ApproveAll, DenyAll
 from actors.agents.policy import Policy
-from actors.agents.ports import Approver, Provider
-from actors.assembly.task_file import ProviderSpec, Task
-from actors.errors import ConfigError
-from actors.providers.openai_chat import OpenAIChat
-from actors.providers.scripted import Scripted
-
-# The model that a script answers as when the task names none.
-SCRIPTED_MODEL = "configured-model"
-
-
-def provider_of(spec: ProviderSpec) -> Provider:
-    """Make the provider that a task names.
-
-    Raises:
-        ConfigError: it cannot be made: a script that is not there, an address that is none, a key that is missing.
-    """
-    if spec.kind == "scripted":
-        assert spec.script is not None, "the task file was checked"
-        return Scripted.from_file(spec.script, model=spec.model or SCRIPTED_MODEL)
-    if spec.kind in ("openai", "compatible"):
-        return OpenAIChat(spec.base_url, model=spec.model, name=spec.kind)
-    raise ConfigError(("provider.kind", f"{spec.kind!r} is not supported by this version"))
+from actors.agents.ports import Approver
+from actors.assembly.task_file import Task
 
 
 def policy_of(task: Task) -> Policy:

@@ -27,47 +27,21 @@ from actors.agents.judged_fields import (
     one_of,
     optional,
     read_record,
-    said_problem,
     seconds_problem,
-    unknown_key,
 )
 from actors.agents.policy import Policy, operator_policy
 from actors.agents.roster import Agents
-from actors.agents.verification import SUPPORTED, CriterionKind
+from actors.assembly.provider_spec import SCRIPTED_MODEL, SUPPORTED_PROVIDERS, ProviderKind, ProviderSpec, provider_of
 from actors.assembly.task_document import Problems, read_document
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
-from actors.errors import ConfigError
+from actors.errors import ConfigError, unknown_key
 from actors.providers.model_names import split_model
-from actors.providers.openai_chat import OpenAIChat
-from actors.providers.scripted import Scripted
 
 T = TypeVar("T")
 
 NOT_YET: Final = "is not supported by this version yet"
-# What a scripted provider answers as when it is given no model.
-SCRIPTED_MODEL: Final = "configured-model"
 MOST_LINE: Final = 400
-
-
-class ProviderKind(StrEnum):
-    """Where answers come from."""
-
-    openai = "openai"
-    anthropic = "anthropic"
-    openrouter = "openrouter"
-    compatible = "compatible"
-    scripted = "scripted"
-    replay = "replay"
-
-
-SUPPORTED_PROVIDERS: Final = frozenset({ProviderKind.openai, ProviderKind.compatible, ProviderKind.scripted})
-
-
-def _kind_problem(value: object) -> str | None:
-    """Judge a kind of provider. One that is known and does not work yet is told apart from a word that is none."""
-    words = ", ".join(sorted(SUPPORTED_PROVIDERS))
-    return None if isinstance(value, ProviderKind) else f"must be one of {words}, not {value!r}"
 
 
 class ApproveMode(StrEnum):
@@ -76,16 +50,6 @@ class ApproveMode(StrEnum):
     ask = "ask"
     all = "all"
     deny = "deny"
-
-
-@attrs.frozen
-class ProviderSpec:
-    """The ``[provider]`` table."""
-
-    kind: ProviderKind = judged(_kind_problem, converter=as_member(ProviderKind))
-    model: str | None = judged(optional(said_problem), None)
-    base_url: str | None = judged(optional(said_problem), None)
-    script: str | None = judged(optional(said_problem), None)
 
 
 @attrs.frozen
@@ -164,10 +128,10 @@ class _Reading:
         missing = [name for name in ("contract", "provider") if name not in self._document]
         self._problems += [(name, f"is required: write a [{name}] table") for name in missing]
         contract = self._read("contract", self._contract)
-        containment = self._read("containment", _suggesting(Containment.from_dict, _CEILING_KEYS))
+        containment = self._read("containment", Containment.from_dict)
         provider = self._read("provider", self._provider)
         policy = self._read("policy", operator_policy)
-        prices = self._read("prices", _suggesting(PriceTable.from_dict, _PRICE_KEYS))
+        prices = self._read("prices", PriceTable.from_dict)
         run = self._read("run", lambda plain, at: read_record(RunSettings, plain, at))
         roster = self._read("agents", lambda plain, at: self._roster(plain, at, provider))
         if contract is not None and roster is not None:
@@ -210,7 +174,7 @@ class _Reading:
         try:
             contract = TaskContract.from_dict(table, at)
         except ConfigError as error:
-            found += (_supported_words(problem, table, at) for problem in error.problems)
+            found += error.problems
         told = {place for place, _text in found}
         found += [problem for problem in _place_problems(table, at) if problem[0] not in told]
         if found:
@@ -227,7 +191,11 @@ class _Reading:
         except ConfigError as error:
             problems += error.problems
         if not problems and self._makes_provider:
-            problems += _making_problems(spec)
+            try:
+                # As a run does. Nothing is opened but a script.
+                provider_of(spec)
+            except ConfigError as error:
+                problems += error.problems
         if problems:
             raise ConfigError(*problems)
         return attrs.evolve(spec, model=model)
@@ -299,39 +267,6 @@ def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-_CEILING_KEYS: Final = tuple(field.name for field in attrs.fields(Containment))
-_PRICE_KEYS: Final = ("input", "output", "cached_input", "request", "tiers", "floor")
-
-
-def _suggesting(read: Callable[[Any, str], T], known: Sequence[str]) -> Callable[[Any, str], T]:
-    """Let a reader that stands below the judged records say which key may have been meant, as they do."""
-
-    def reading(plain: Any, at: str) -> T:
-        try:
-            return read(plain, at)
-        except ConfigError as error:
-            unknown = unknown_key("", ())
-            raise ConfigError(
-                *(
-                    (place, unknown_key(place.rpartition(".")[2], known) if text == unknown else text)
-                    for place, text in error.problems
-                )
-            ) from None
-
-    return reading
-
-
-def _supported_words(problem: tuple[str, str], table: Mapping[str, Any], at: str) -> tuple[str, str]:
-    """Offer the criteria that something evaluates where the file names one that does not exist."""
-    verify = table.get("verify")
-    kind = verify.get("kind") if isinstance(verify, Mapping) else None
-    place = f"{at}.verify.kind"
-    if problem[0] != place or kind in tuple(CriterionKind):
-        return problem
-    said = "is required:" if kind is None else f"{kind!r} is none;"
-    return place, f"{said} write one of {', '.join(each for each in CriterionKind if each in SUPPORTED)}"
-
-
 def _place_problems(table: Mapping[str, Any], at: str) -> Problems:
     """Look whether a root is a directory, and whether a file may stand where it is said to. Opens nothing."""
     root, file = table.get("root"), table.get("file")
@@ -380,16 +315,3 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
     elif spec.script is not None:
         problems.append((f"{at}.script", 'is for kind = "scripted" only; remove it'))
     return problems
-
-
-def _making_problems(spec: ProviderSpec) -> Problems:
-    """Make the provider, as a run does, and say what hinders that. Nothing is opened but a script."""
-    try:
-        if spec.kind is ProviderKind.scripted:
-            assert spec.script is not None, "its absence was told"
-            Scripted.from_file(spec.script)
-        else:
-            OpenAIChat(spec.base_url, model=spec.model, name=spec.kind)
-    except ConfigError as error:
-        return list(error.problems)
-    return []

@@ -23,7 +23,8 @@ from actors.agents.verification import (
     Verification,
     WorkspaceFileContains,
 )
-from actors.assembly.task_file import SUPPORTED_PROVIDERS, TABLES, ProviderSpec, RunSettings
+from actors.assembly.provider_spec import SUPPORTED_PROVIDERS, ProviderSpec
+from actors.assembly.task_file import TABLES, RunSettings
 from actors.containment.limits import Containment
 
 Schema = dict[str, Any]

@@ -18,7 +18,8 @@ from actors.agents.outcomes import FailureCode, OutcomeKind, exit_code
 from actors.agents.ports import Approver, Provider
 from actors.agents.recording import Recorder, ending
 from actors.agents.tree import Leaks, Tree
-from actors.assembly.building import approver_of, policy_of, provider_of
+from actors.assembly.building import approver_of, policy_of
+from actors.assembly.provider_spec import provider_of
 from actors.assembly.reporting import run_report
 from actors.assembly.running import RunResult, run_tree, run_with
 from actors.assembly.task_file import Task

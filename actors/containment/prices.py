@@ -15,7 +15,7 @@ import attrs
 from actors.containment.ledger_state import PER_MILLION, Quote
 from actors.containment.limits import microdollars
 from actors.containment.usage import Usage
-from actors.errors import ConfigError
+from actors.errors import ConfigError, unknown_key
 
 
 class OnUnknownPrice(StrEnum):
@@ -106,8 +106,8 @@ def _price(entry: object, at: str, problems: list[tuple[str, str]]) -> Price | N
     if not isinstance(entry, Mapping):
         problems.append((at, "must be a table with input and output"))
         return None
-    extra = set(entry) - {*_RATES, "request", "tiers"}
-    problems.extend((f"{at}.{key}", "unknown key; remove it") for key in sorted(extra, key=str))
+    known = (*_RATES, "request", "tiers")
+    problems.extend((f"{at}.{key}", unknown_key(key, known)) for key in sorted(set(entry) - set(known), key=str))
     base = _tier(entry, at, 0, problems)
     tiers = [base] if base is not None else []
     listed = entry.get("tiers", [])
@@ -119,8 +119,8 @@ def _price(entry: object, at: str, problems: list[tuple[str, str]]) -> Price | N
         if not isinstance(plain, Mapping) or type(plain.get("floor")) is not int or plain["floor"] < 1:
             problems.append((f"{place}.floor", "must be a prompt length in tokens, at least 1"))
             continue
-        extra = set(plain) - {*_RATES, "floor"}
-        problems.extend((f"{place}.{key}", "unknown key; remove it") for key in sorted(extra, key=str))
+        rates = (*_RATES, "floor")
+        problems.extend((f"{place}.{key}", unknown_key(key, rates)) for key in sorted(set(plain) - set(rates), key=str))
         tier = _tier(plain, place, plain["floor"], problems)
         tiers += [tier] if tier is not None else []
     request = _rate(entry, "request", at, problems) or 0

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from actors.errors import ConfigError
+from actors.errors import ConfigError, unknown_key
 from actors.runtime.restart import Restart
 
 R = TypeVar("R", bound=attrs.AttrsInstance)
@@ -316,7 +316,7 @@ def _read(table: _Table[R], plain: object, at: str) -> tuple[R | None, list[tupl
         return plain, []
     if not isinstance(plain, Mapping):
         return None, [(at, text) for _, text in _fault(plain, table.called).problems]
-    faults = [(_odd(at, key), _unknown(key, table.checks)) for key in plain if key not in table.checks]
+    faults = [(_odd(at, key), unknown_key(key, table.checks)) for key in plain if key not in table.checks]
     known = {key: plain[key] for key in table.checks if key in plain}
     absent = {field.name: field.default for field in attrs.fields(table.record) if field.name not in known}
     faults += [(_below(at, key), "missing; it has no default") for key in absent if absent[key] is attrs.NOTHING]
@@ -358,11 +358,6 @@ def _shown(value: object) -> str:
     except Exception as fault:
         return f"<a {type(value).__name__} whose text cannot be had: {type(fault).__name__}>"
     return text if len(text) <= 80 else f"{text[:60]}...{text[-17:]}"
-
-
-def _unknown(key: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(key), list(known), 1) if isinstance(key, str) else []
-    return f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it"
 
 
 def _fault(value: object, remedy: str) -> ConfigError:

@@ -13,7 +13,7 @@ from actors.agents.contract import TaskContract
 from actors.agents.policy import Act, Effect
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED, CriterionKind, Verification
-from actors.assembly.building import provider_of
+from actors.assembly.provider_spec import provider_of
 from actors.assembly.task_file import (
     MOST_LINE,
     SUPPORTED_PROVIDERS,

@@ -14,8 +14,9 @@ from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON
 from actors.agents.contract import TaskContract
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED
+from actors.assembly.provider_spec import ProviderSpec
 from actors.assembly.task_document import read_document
-from actors.assembly.task_file import TABLES, ProviderSpec, RunSettings, validate_task
+from actors.assembly.task_file import TABLES, RunSettings, validate_task
 from actors.assembly.task_schema import task_schema
 from actors.containment.limits import Containment
 
