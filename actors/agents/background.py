@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 class Background:
     """Who works on beside one agent. Made when its first child is let go."""
 
-    __slots__ = ("_agent", "_open", "_running")
+    __slots__ = ("_agent", "_open", "_places", "_running")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._running: list[Agent] = []
+        # Reports that were stored behind the agent's steps, by this incarnation or one before.
+        self._places = 0
         # Collected by a step that is not stored yet.
         self._open: list[Agent] = []
 
@@ -65,9 +67,10 @@ class Background:
         run_id, step = self._agent.run_id, self._agent.steps + 1
         rows: list[Any] = [
             Observed(run_id, step, place, ObservationKind.child, child.path, observation_of(child).text)
-            for place, child in enumerate(whole, 1)
+            for place, child in enumerate(whole, self._places + 1)
         ]
         if rows:
+            self._places += len(rows)
             recorder.note(self._agent, *rows)
         for child in drained:
             if not _interrupted(child):

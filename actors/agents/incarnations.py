@@ -111,7 +111,6 @@ class Incarnations:
             await agent.tree.stop_and_wait(child, halt)
         if agent.background is not None:
             agent.background.store_rest()
-            agent.background = None
 
     def _begin_again(self, agent: Agent, former: Former, wait: float) -> None:
         agent.former = former

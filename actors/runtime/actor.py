@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -29,7 +29,7 @@ import trio
 from actors.errors import ActorGone, GoneReason, MailboxClosed, WouldDeadlock
 from actors.runtime.child import CURRENT, Child, Owner, refuse_own_stop
 from actors.runtime.dead_letters import Cause, DeadLetter
-from actors.runtime.deadlines import Entry
+from actors.runtime.deadlines import Entry, judged_timeout
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.mailbox import DEFAULT_BOUND, NOTHING, Mailbox, MailboxStatistics, Overflow
 from actors.runtime.wait_graph import Wait
@@ -349,8 +349,11 @@ class Ref(Generic[M]):
             MailboxFull: there is no room, and the policy is fail.
             trio.TooSlowError: no answer in time; the outcome is unknown.
             WouldDeadlock: the one who is asked waits for the asker, perhaps through others.
+            ValueError: the timeout is no number of seconds; nothing was left.
         """
         actor = self._actor
+        if timeout is not None:
+            judged_timeout(timeout)
         if actor.exit is not None:
             raise ActorGone(GoneReason.noproc, actor.path, actor.exit)
         if actor.asked is not None:
@@ -400,6 +403,7 @@ class Ref(Generic[M]):
         Raises:
             ActorGone: it had ended before.
             ActorsError: it asks for its own stop, and would wait for itself. Nothing was stopped.
+            WouldDeadlock: the actor waits for the one who asks, perhaps through others. Nothing was stopped.
             ValueError: the grace is no number of seconds; the actor lives.
         """
         actor = self._actor
@@ -408,7 +412,8 @@ class Ref(Generic[M]):
         if actor.exit is not None:
             raise ActorGone(GoneReason.noproc, self.path, actor.exit)
         refuse_own_stop(actor)
-        await actor.host.stop_children([(actor, grace)], why)
+        with waiting_for(actor, "the end of"):
+            await actor.host.stop_children([(actor, grace)], why)
         assert actor.exit is not None
         return actor.exit
 
@@ -427,6 +432,21 @@ def begin_wait(target: Child, what: str) -> Wait | None:
     if waiter is None or waiter.task is not trio.lowlevel.current_task():
         return None
     return target.host.waits.begin(waiter, (target,), what=what, any_of=False)
+
+
+@contextmanager
+def waiting_for(target: Child, what: str) -> Iterator[None]:
+    """Stand in the wait-for graph for as long as the block.
+
+    Raises:
+        WouldDeadlock: as `begin_wait`; the block was not entered.
+    """
+    wait = begin_wait(target, what)
+    try:
+        yield
+    finally:
+        if wait is not None:
+            target.host.waits.end(wait)
 
 
 def _time_out(call: Call) -> None:

@@ -30,9 +30,10 @@ import attrs
 import trio
 
 from actors.errors import ActorGone, GoneReason, MailboxClosed
-from actors.runtime.actor import BATCH, LATER, Actor, Call, Ref, begin_wait
-from actors.runtime.child import Child, Owner
+from actors.runtime.actor import BATCH, LATER, Actor, Asked, Call, Ref, waiting_for
+from actors.runtime.child import CURRENT, Child, Owner
 from actors.runtime.dead_letters import Cause
+from actors.runtime.deadlines import judged_timeout
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.links import Down, Linked, Monitor, link, unlink
 from actors.runtime.mailbox import NOTHING, MailboxStatistics, Overflow
@@ -109,9 +110,10 @@ class Behaviour:
 
     def replace_state(self, state: Any) -> None:
         """Take a state from whoever looked inside."""
-        for name in [name for name in vars(self) if name != "me"]:
-            delattr(self, name)
-        vars(self).update(state)
+        # Taken whole before anything of the old one is given up.
+        fresh = {**dict(state), "me": self.me}
+        vars(self).clear()
+        vars(self).update(fresh)
 
     def as_child(self, path: str, parent: Child, host: Owner, spec: ChildSpec) -> BehaviourActor:
         """Make the child that runs this; called by the supervisor."""
@@ -224,7 +226,13 @@ class BehaviourActor(Actor[Any]):
     def _sync(self, body: Any, call: Call | None) -> Any:
         """Handle an ask in its caller's step."""
         self._current = call
-        self._end(self.behaviour.receive(body, call), call)
+        # What it sends meanwhile is its own, and not the asker's.
+        asker = CURRENT.set(self)
+        try:
+            value = self.behaviour.receive(body, call)
+        finally:
+            CURRENT.reset(asker)
+        self._end(value, call)
         return LATER
 
     def _end(self, value: Any, call: Call | None) -> None:
@@ -235,9 +243,11 @@ class BehaviourActor(Actor[Any]):
         elif value is LATER:
             if call is None:
                 raise BadReturn("LATER answers nobody: the message was a tell")
-        elif value is not None and inspect.iscoroutine(value):
-            value.close()
-            raise BadReturn(f"{type(self.behaviour).__name__}.receive gave a coroutine; make it an async method")
+        elif value is not None and (hasattr(value, "__await__") or hasattr(value, "__anext__")):
+            if inspect.iscoroutine(value):
+                value.close()
+            gave = f"{type(self.behaviour).__name__}.receive gave {type(value).__name__}"
+            raise BadReturn(f"{gave}, which nobody awaits; make it a plain async method")
         elif call is not None and not call.answer(value):
             self.late_answers += 1
 
@@ -260,7 +270,7 @@ class BehaviourActor(Actor[Any]):
             return attrs.evolve(end, reason=Reason.bad_return)
         if self._ending is not None and reason in (Reason.normal, Reason.shutdown):
             ending, payload, cause = self._ending
-            return attrs.evolve(end, reason=ending, payload=payload, cause=cause)
+            return attrs.evolve(end, reason=ending, payload=payload, cause=cause, asked_at=None)
         return end
 
     def must_close(self) -> bool:
@@ -326,13 +336,27 @@ class BehaviourActor(Actor[Any]):
     def _unread(self) -> list[Any]:
         left = []
         for message in self.mailbox.close():
-            if type(message) is Call:
+            if message is self._current:
+                # Set aside by the handling that failed: the message at fault is not handled again.
+                self.dead_letter(message, Cause.unread)
+            elif type(message) is Call:
                 if message.waiting:
                     message.leave()
                     left.append(message)
-            elif type(message) not in _INTERNAL:
+            elif type(message) not in _INTERNAL and type(message) is not Tick:
+                # A tick belongs to this incarnation, and never reaches the next.
                 left.append(message)
         return left
+
+    def _dropped(self, message: Any) -> None:
+        if type(message) is Tick:
+            message.timer.missed()
+        else:
+            super()._dropped(message)
+
+    def dead_letter(self, message: Any, cause: Cause) -> None:
+        """Count a message that nobody will handle; of a tick, the message it brings."""
+        super().dead_letter(message.timer.delivered() if type(message) is Tick else message, cause)
 
     def _take_over(self, former: BehaviourActor) -> None:
         """Take the messages that a former incarnation left unread, in order; open asks stay open."""
@@ -393,9 +417,14 @@ class BehaviourActor(Actor[Any]):
 
         Cancellation: done or not done.
         """
+        judged_timeout(timeout)
         if self.exit is not None:
             raise ActorGone(GoneReason.noproc, self.path, self.exit)
         await trio.lowlevel.checkpoint_if_cancelled()
+        with waiting_for(self, "a look inside"):
+            return await self._looked_at(run, timeout)
+
+    async def _looked_at(self, run: Callable[[], Any], timeout: float | None) -> Any:
         call = Call(None, trio.lowlevel.current_task())
 
         def answer() -> None:
@@ -412,13 +441,8 @@ class BehaviourActor(Actor[Any]):
             raise ActorGone(GoneReason.noproc, self.path, self.exit) from None
         if timeout is not None:
             call.timeout = self.host.deadlines.at(trio.current_time() + timeout, partial(_late, call))
-        wait = begin_wait(self, "a look inside")
         call.join(self._calls)
-        try:
-            return await trio.lowlevel.wait_task_rescheduled(call.abort)
-        finally:
-            if wait is not None:
-                self.host.waits.end(wait)
+        return await trio.lowlevel.wait_task_rescheduled(call.abort)
 
 
 def _late(call: Call) -> None:
@@ -449,6 +473,8 @@ class Me:
             raise ValueError(f"an actor ends itself as normal or shutdown, not as {reason}")
         actor = self._actor
         actor._ending = actor._ending or (reason, payload, None)
+        # Whoever asks from now on is told that it is stopping.
+        actor.asked = actor.asked or Asked(trio.current_time(), payload)
         # An ask may have been handled in its caller's step, while the actor's own task is parked.
         actor.mailbox.wake()
 
@@ -478,8 +504,13 @@ class Me:
             StashFull: it holds `STASH_BOUND` messages.
         """
         actor = self._actor
-        if actor._current is NOTHING:
+        if actor._current is NOTHING or actor._closing is not None:
             raise RuntimeError("no message is in work")
+        if actor.stashed_now:
+            raise RuntimeError("this message was set aside already")
+        if len(actor.stash) >= STASH_BOUND:
+            # Asks whose callers have given up are passed over anyway.
+            actor.stash = [each for each in actor.stash if type(each) is not Call or each.waiting]
         if len(actor.stash) >= STASH_BOUND:
             raise StashFull(f"the stash holds {STASH_BOUND} messages")
         actor.stash.append(actor._current)

@@ -104,6 +104,16 @@ class Owner(Protocol):
         ...
 
 
+@attrs.frozen
+class LinkedStop:
+    """The why of a stop that a link ordered: the end of the other side."""
+
+    exit: Exit
+
+    def __str__(self) -> str:
+        return f"linked to {self.exit}"
+
+
 @runtime_checkable
 class Startable(Protocol):
     """What a ``start`` may give besides a coroutine: something that makes its own kind of child."""
@@ -280,6 +290,18 @@ class Child:
 
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         cause = None if raised is None else root_cause(raised)
+        why = self._stop_why
+        if type(why) is LinkedStop and reason is Reason.shutdown:
+            other = why.exit
+            return Exit(
+                self.path,
+                other.reason,
+                trio.current_time(),
+                cause=other.cause,
+                payload=other.payload,
+                lost=lost,
+                asked_at=self._stop_at,
+            )
         return Exit(
             self.path,
             reason,
@@ -322,9 +344,9 @@ class Child:
         self.watchers[watcher] = None
 
     def linked_end(self, ended: Child, ref: Any, exit: Exit) -> None:
-        """Hear of the end of something linked: whoever takes no messages ends with it, unless it ended normally."""
+        """Hear of the end of something linked: whoever takes no messages ends as it did, unless it ended normally."""
         if exit.reason is not Reason.normal:
-            self.order_stop(exit)
+            self.order_stop(LinkedStop(exit))
 
     def unwatch(self, watcher: Callable[[Exit], None]) -> None:
         """Forget a watcher; nothing happens if it was told already."""

@@ -13,6 +13,17 @@ from collections.abc import Callable
 import trio
 
 
+def judged_timeout(timeout: object) -> float | None:
+    """Give a timeout as it is: None, or seconds from 0 on.
+
+    Raises:
+        ValueError: it is neither; asked before anything is left, so nothing is.
+    """
+    if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):  # type: ignore[operator]
+        raise ValueError(f"a timeout must be seconds from 0 on, or None, not {timeout!r}")
+    return timeout  # type: ignore[return-value]
+
+
 class Entry:
     """One timeout that is set. ``cancel`` it and it never fires."""
 
@@ -52,6 +63,7 @@ class Deadlines:
 
     def at(self, when: float, callback: Callable[[], None]) -> Entry:
         """Call ``callback`` at ``when`` (seconds on trio's clock); at once if that is past."""
+        assert when == when, "a time that is no number would never come, and hold up all others"
         entry = Entry(when, callback)
         heapq.heappush(self._heap, (when, next(self._count), entry))
         # Cancelled entries are dropped when they are half of a grown heap, so the heap stays as large as what is live.

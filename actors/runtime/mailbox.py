@@ -248,12 +248,13 @@ class Mailbox(Generic[M]):
         self._wake()
 
     def close(self) -> list[M]:
-        """Take no more messages; return those that were never read, waiting senders' refused.
+        """Take no more messages; refuse waiting senders; return what was never read, asks in line for room too.
 
         The system lane's come first. Idempotent.
         """
         self._closed = True
-        left = [*self._system, *self._user]
+        # An ask that stands in line is unread too; a sender that waits is told, and may try elsewhere.
+        left = [*self._system, *self._user, *(message for task, message in self._waiting if task is None)]
         self._system.clear()
         self._user.clear()
         while self._waiting:

@@ -7,6 +7,7 @@ import trio
 from actors.errors import ActorGone, GoneReason, Refused
 from actors.runtime.child import CURRENT, Owner
 from actors.runtime.dead_letters import Cause, DeadLetter
+from actors.runtime.deadlines import judged_timeout
 
 
 class Named:
@@ -56,8 +57,9 @@ class Named:
             ActorGone: ``noproc`` when nobody has the name, ``restarting`` between two incarnations.
             trio.TooSlowError: no answer in time.
         """
-        if timeout is None:
+        if judged_timeout(timeout) is None:
             return await self._ask(message)
+        assert timeout is not None
         with trio.fail_after(timeout):
             return await self._ask(message)
 
@@ -78,7 +80,7 @@ class Named:
             return self._host.registry.whereis(self.name)
         except Refused:
             if self._patient:
-                return await self._host.registry.wait_for(self.name)
+                return await self._host.registry.wait_back(self.name)
             raise ActorGone(GoneReason.restarting, self.name) from None
 
     def _lost(self, message: Any) -> None:

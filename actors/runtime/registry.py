@@ -69,6 +69,9 @@ class Registry(Generic[R]):
     def forget(self, name: str) -> None:
         """Clear the mark: the name will not come back. Who has the name keeps it."""
         self._restarting.discard(name)
+        # Whoever waits for its return looks again.
+        for task in self._waiting.pop(name, ()):
+            trio.lowlevel.reschedule(task)
 
     def names(self) -> tuple[str, ...]:
         """List the names that are taken, in the order of registering."""
@@ -87,6 +90,17 @@ class Registry(Generic[R]):
         while name not in self._refs:
             await self._park(name)
         return self._refs[name]
+
+    async def wait_back(self, name: str) -> R | None:
+        """Wait while ``name`` is between two incarnations; give who has it then, None when it does not come back.
+
+        Checkpoint: always.
+        Cancellation: nothing is left behind.
+        """
+        await trio.lowlevel.checkpoint()
+        while name not in self._refs and name in self._restarting:
+            await self._park(name)
+        return self._refs.get(name)
 
     async def _park(self, name: str) -> None:
         waiting = self._waiting.setdefault(name, {})

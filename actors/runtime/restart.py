@@ -8,10 +8,9 @@ money.
 """
 
 import math
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Protocol
-
-import attrs
 
 from actors.runtime.exits import Reason
 
@@ -61,11 +60,33 @@ class Waits(Protocol):
     def reset_after(self) -> float: ...
 
 
-@attrs.frozen
 class Window:
-    """The restarts that were decided of late, newest first; times are seconds on trio's clock."""
+    """The restarts that were decided of late; times are seconds on trio's clock. A value: `spend` gives another one.
 
-    entries: tuple[float, ...] = ()
+    The values share one list that only grows at its end, each seeing its own part, so
+    a decision costs the same however many are in the window.
+    """
+
+    __slots__ = ("_end", "_log", "_start")
+
+    def __init__(self, entries: Iterable[float] = ()) -> None:
+        """Take the times, newest first."""
+        self._log = [*entries][::-1]
+        self._start, self._end = 0, len(self._log)
+
+    @property
+    def entries(self) -> tuple[float, ...]:
+        """Give the times, newest first."""
+        return tuple(self._log[self._start : self._end][::-1])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Window) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"Window({self.entries})"
 
     def spend(self, now: float, intensity: int, period: float) -> tuple["Window", bool]:
         """Count one decision to restart, and say whether it may be carried out.
@@ -74,9 +95,19 @@ class Window:
         refused decision is counted as well. Spend for each decision, also for
         each repeated attempt, not for each child that it starts.
         """
-        recent = (now, *(entry for entry in self.entries if now - entry <= period))
+        log, start, end = self._log, self._start, self._end
+        while start < end and now - log[start] > period:
+            start += 1
+        within = end - start < intensity
         # One more than allowed is enough to say no; more could be there only after the intensity was lowered.
-        return Window(recent[: intensity + 1]), len(recent) <= intensity
+        start = max(start, end - intensity)
+        if end < len(log) or start > max(len(log) // 2, 16):
+            # Another value has gone on from here, or most of the list is past.
+            log, start, end = log[start:end], 0, end - start
+        log.append(now)
+        after = Window()
+        after._log, after._start, after._end = log, start, end + 1
+        return after, within
 
 
 def delay_before(k: int, backoff: Waits | None, chance: float) -> float:

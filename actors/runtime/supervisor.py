@@ -33,7 +33,7 @@ from actors.runtime.exits import Exit, Reason, root_cause
 from actors.runtime.mailbox import NOTHING
 from actors.runtime.notes import Notes
 from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Plan, Report, Start, Status, Stop, Why, Word
-from actors.runtime.restart import Verdict, verdict
+from actors.runtime.restart import Restart, Verdict, verdict
 from actors.runtime.specs import Brutal, ChildSpec, Strategy
 from actors.runtime.starting import Ignore, TaskStatus, starts_ready, wants_status
 from actors.runtime.supervise import Supervise
@@ -83,7 +83,7 @@ class _Left:
 class Supervisor(Actor[Any]):
     """The shell around a plan. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_between", "_by_key", "_done", "_name", "_names", "_notes", "_of", "_starter", "handle", "plan", "supervise")  # noqa: E501
+    __slots__ = ("_between", "_by_key", "_done", "_name", "_names", "_notes", "_of", "_reviving", "_starter", "handle", "plan", "supervise")  # noqa: E501
 
     def __init__(
         self, path: str, parent: Child | None, host: Owner, supervise: Supervise, name: str | None = None
@@ -99,6 +99,8 @@ class Supervisor(Actor[Any]):
         # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
         self._between: dict[Hashable, Child] = {}
         self._notes = Notes(self.plan, host.deadlines, self.mailbox.wake)
+        # Children that a group restart stops, to start them again.
+        self._reviving: tuple[Hashable, ...] = ()
         # The start under way; a stop does not wait for it.
         self._starter: Starter | None = None
         self._done: Finish | None = None
@@ -128,7 +130,13 @@ class Supervisor(Actor[Any]):
             return order
         spec = self.plan.children[order.key].spec
         run = self.plan.begins(order.key)
-        child = self._make(self._path_of(spec), spec)
+        path = self._path_of(spec)
+        try:
+            child = self._make(path, spec)
+        except BaseException as error:
+            # What is no `Exception` ends the whole tree, and not whoever happened to ask.
+            child = Exit(path, Reason.error, trio.current_time(), cause=error, raised=error)
+            self.host.panic(self, error)
         if isinstance(child, Exit):
             self.plan.start_failed(order.key, order.why, child, trio.current_time())
             return Answer(Word.error, reason=child)
@@ -266,6 +274,8 @@ class Supervisor(Actor[Any]):
         kept = None if place is None else self.plan.children.get(place[0])
         if kept is None or self.ending or kept.run != place[1] or kept.status is Status.idle:  # type: ignore[index]
             return False
+        if kept.key in self._reviving:
+            return kept.spec.restart is not Restart.temporary
         return verdict(kept.spec.restart, exit.reason) is Verdict.restart
 
     def _let_go(self) -> None:
@@ -304,7 +314,9 @@ class Supervisor(Actor[Any]):
                 if failed is not None:
                     left = deque(failed)
             elif type(order) is Stop:
+                self._reviving = () if self.plan.stopping else order.keys
                 await self._stop(order.keys)
+                self._reviving = ()
             elif type(order) is Report:
                 self._report(order)
             elif type(order) is Note:

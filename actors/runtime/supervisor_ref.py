@@ -279,6 +279,7 @@ class SupervisorRef:
         Raises:
             ActorGone: it had ended before.
             ActorsError: asked from inside; it would wait for itself. Nothing was stopped.
+            WouldDeadlock: it waits for the one who asks, perhaps through others. Nothing was stopped.
             ValueError: the grace is no number of seconds from 0 on; nothing was stopped.
         """
         if type(grace) not in (int, float) or not grace >= 0:
@@ -286,7 +287,7 @@ class SupervisorRef:
         if self.exit is not None:
             raise ActorGone(GoneReason.noproc, self.path, self.exit)
         refuse_own_stop(self._child)
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True), waiting_for(self._child, "the end of"):
             receipt = await stop_with_receipt(self._child, grace, why)
         # Outside the block, as a scope might swallow what is raised in it.
         return receipt  # noqa: RET504

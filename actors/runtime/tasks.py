@@ -16,6 +16,7 @@ the actor a `Down` message, unless its result is awaited first.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
@@ -27,9 +28,10 @@ import attrs
 import trio
 
 from actors.errors import ChildFailed, ChildRefused
+from actors.runtime.actor import waiting_for
 from actors.runtime.behaviour import BehaviourActor
 from actors.runtime.child import CURRENT, Child
-from actors.runtime.deadlines import Entry
+from actors.runtime.deadlines import Entry, judged_timeout
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.links import Monitor, child_of, link
 from actors.runtime.restart import Restart
@@ -59,14 +61,13 @@ class TaskHandle(Generic[R]):
         Raises:
             ChildFailed: it ended abnormally or was stopped; the original exception is the cause.
             trio.TooSlowError: no end within ``timeout`` seconds.
+            WouldDeadlock: the task waits for the one who awaits it, perhaps through others.
         """
         if self._monitor is not None:
             self._monitor.demonitor()
-        if timeout is None:
+        judged_timeout(timeout)
+        with waiting_for(self._child, "the result of"), trio.fail_after(math.inf if timeout is None else timeout):
             exit = await self._child.wait_ended()
-        else:
-            with trio.fail_after(timeout):
-                exit = await self._child.wait_ended()
         if exit.reason is not Reason.normal:
             raise ChildFailed(exit) from exit.cause
         value: R = self._child.value

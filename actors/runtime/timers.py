@@ -49,21 +49,32 @@ class Timer:
         self._underway = False
         return self._message
 
+    def missed(self) -> None:
+        """Note that a tick was dropped by a full mailbox, at once or later."""
+        self.late += 1
+        self._actor.dead_letter(self.delivered(), Cause.late_tick)
+
     def _tick(self) -> None:
         actor = self._actor
         if self._every is None:
             self._timers.pop(self, None)
         else:
-            self._entry = actor.host.deadlines.at(self._entry.at + self._every, self._tick)
+            self._entry = actor.host.deadlines.at(self._next(self._every), self._tick)
         if self._underway:
             self.late += 1
             return
+        # Set first: a policy may drop it in the very call.
+        self._underway = True
         try:
             actor.mailbox.put_nowait(Tick(self))
-            self._underway = True
         except (MailboxFull, MailboxClosed):
-            self.late += 1
-            actor.dead_letter(self._message, Cause.late_tick)
+            self.missed()
+
+    def _next(self, every: float) -> float:
+        """Give the next time that is not past; those that were slept through are counted, not made up for."""
+        passed = int(max(trio.current_time() - self._entry.at, 0.0) // every)
+        self.late += passed
+        return self._entry.at + (passed + 1) * every
 
 
 def seconds_of(value: object) -> float:

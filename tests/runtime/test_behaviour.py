@@ -131,8 +131,8 @@ async def test_N5_a_tell_to_a_dead_name_is_one_dead_letter_with_its_sender(autoj
         letters = b.tree.host.dead_letters.take_all()
         assert [(letter.target, letter.sender, letter.message) for letter in letters] == [
             ("nobody", None, "hello"),
-            # An idle actor answers in the asker's step; the asker is no actor.
-            ("nobody", None, "from inside"),
+            # It was handled in the asker's step, and is the actor's own all the same.
+            ("nobody", "top/hears", "from inside"),
         ]
 
 
@@ -806,3 +806,250 @@ async def test_siblings_keep_names_and_messages_while_their_group_waits_for_its_
         await trio.sleep_until(began + 30)
         assert (await (await b.ref("slow")).get_state())["seen"] == ["kept"]
         assert b.letters == {}
+
+
+# ── bad requests leave nothing ──────────────────────────────────────────────
+
+
+class LooksAtItself(Behaviour):
+    async def receive(self, message: Any, call: Call | None) -> Any:
+        return await self.me.ref.get_state()  # type: ignore[attr-defined]
+
+
+async def test_an_actor_that_looks_inside_itself_is_refused_and_the_run_goes_on(autojump_clock):
+    async with bench(ChildSpec("self", LooksAtItself, restart="temporary")) as b:
+        ref = await b.ref("self")
+        with pytest.raises(ActorGone):
+            await ref.ask("x")
+        await trio.sleep(1)
+        assert isinstance(ref.exit.cause, WouldDeadlock)
+
+
+@pytest.mark.parametrize("timeout", ["5", -1, float("nan"), True])
+async def test_a_bad_timeout_is_refused_before_anything_is_left(autojump_clock, timeout: Any):
+    async with bench(ChildSpec("a", Slow, name="a"), ChildSpec("b", Slow)) as b:
+        one, other = await b.ref("a"), await b.ref("b")
+        for ask in (
+            lambda: one.ask("for a", timeout=timeout),
+            lambda: one.get_state(timeout=timeout),
+            lambda: b.named("a").ask("for a", timeout=timeout),
+            lambda: b.top.which_child("a", timeout=timeout),
+        ):
+            with pytest.raises(ValueError, match="timeout must be seconds"):
+                await ask()
+        assert await other.ask("for b") == "for b"
+        with pytest.raises(trio.TooSlowError):
+            await other.ask(30, timeout=1)
+        assert (await one.get_state())["seen"] == []
+
+
+async def test_a_state_that_is_none_replaces_nothing(autojump_clock):
+    async with bench(ChildSpec("counter", Counter)) as b:
+        ref = await b.ref("counter")
+        for bad in (5, None):
+            with pytest.raises(TypeError):
+                await ref.replace_state(bad)
+        await ref.replace_state({"sum": 40, "me": "mine"})
+        assert await ref.ask(2) == 42
+
+
+@pytest.mark.parametrize("gives", ["async generator", "future"])
+async def test_what_nobody_awaits_is_a_bad_return(autojump_clock, gives: str):
+    class Forgets(Behaviour):
+        def receive(self, message: Any, call: Call | None) -> Any:
+            async def numbers() -> Any:
+                yield 1
+
+            class Awaitable:
+                def __await__(self) -> Any:
+                    return iter(())
+
+            return numbers() if gives == "async generator" else Awaitable()
+
+    async with bench(ChildSpec("forgets", Forgets)) as b:
+        with pytest.raises(ActorGone):
+            await (await b.ref("forgets")).ask("x")
+        await trio.sleep(1)
+        assert [report.end.reason for report in b.reports] == [Reason.bad_return]
+
+
+# ── ticks ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
+async def test_a_periodic_timer_outlives_a_tick_that_a_full_mailbox_dropped(autojump_clock, overflow: str):
+    async with bench(ChildSpec("slow", Slow, mailbox=1, overflow=overflow)) as b:
+        ref = await b.ref("slow")
+        ref.tell(5)
+        await trio.testing.wait_all_tasks_blocked()
+        ref.tell("in the way")
+        timer = ref._actor.behaviour.me.send_every(1, "tick")
+        await trio.sleep(2.5)
+        # It has filled the mailbox or was dropped; one more message pushes it out or finds no room.
+        ref.tell("more")
+        await trio.sleep(10)
+        assert timer.late >= 1
+        assert (await ref.get_state())["seen"].count("tick") >= 5
+        assert all(letter.message in ("tick", "in the way", "more") for letter in b.tree.host.dead_letters.take_all())
+
+
+async def test_a_tick_that_lies_in_the_mailbox_does_not_reach_the_next_incarnation(autojump_clock):
+    async with bench(ChildSpec("slow", Slow, messages="keep")) as b:
+        ref = await b.ref("slow")
+        ref.tell(5)
+        await trio.testing.wait_all_tasks_blocked()
+        ref.tell(KeyError("x"))
+        ref._actor.behaviour.me.send_after(1, "tick")
+        await trio.sleep(2)
+        ref.tell("kept")
+        await trio.sleep(10)
+        assert (await (await b.ref("slow")).get_state())["seen"] == ["kept"]
+
+
+async def test_ticks_that_were_slept_through_are_counted_and_not_made_up_for(mock_clock):
+    async with bench(ChildSpec("hears", Hears)) as b:
+        ref = await b.ref("hears")
+        timer = ref._actor.behaviour.me.send_every(0.5, "tick")
+        mock_clock.jump(1000.25)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ((await ref.get_state())["heard"], timer.late) == (["tick"], 1999)
+        mock_clock.jump(0.25)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len((await ref.get_state())["heard"]) == 2
+
+
+# ── what is set aside, what is kept ─────────────────────────────────────────
+
+
+async def test_a_message_that_was_set_aside_by_the_handling_that_failed_is_not_handled_again(autojump_clock):
+    class Faulty(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            if message == "bad":
+                self.me.stash()
+                with pytest.raises(RuntimeError, match="set aside already"):
+                    self.me.stash()
+                raise KeyError(message)
+            return message
+
+    async with bench(ChildSpec("faulty", Faulty, messages="keep", name="faulty")) as b:
+        ref = await b.ref("faulty")
+        ref.tell("bad")
+        await trio.sleep(1)
+        assert await b.named("faulty").ask("good") == "good"
+        assert len(b.reports) == 1 and b.letters == {"unread": 1}
+
+
+async def test_asks_whose_callers_gave_up_do_not_fill_the_stash(autojump_clock, monkeypatch):
+    monkeypatch.setattr("actors.runtime.behaviour.STASH_BOUND", 3)
+    async with bench(ChildSpec("picky", Picky)) as b:
+        ref = await b.ref("picky")
+        for _ in range(10):
+            with pytest.raises(trio.TooSlowError):
+                await ref.ask("x", timeout=1)
+        assert ref.exit is None
+
+
+async def test_an_ask_in_line_for_room_is_kept_for_the_next_incarnation(autojump_clock):
+    async with bench(ChildSpec("slow", Slow, messages="keep", mailbox=1)) as b:
+        ref = await b.ref("slow")
+        ref.tell(5)
+        await trio.testing.wait_all_tasks_blocked()
+        ref.tell(KeyError("x"))
+        assert await ref.ask("in line", timeout=60) == "in line"
+
+
+async def test_a_transient_sibling_keeps_name_and_messages_over_a_group_restart(autojump_clock):
+    specs = (ChildSpec("first", Counter), ChildSpec("slow", Slow, name="slow", messages="keep", restart="transient"))
+    async with bench(*specs, strategy="one_for_all") as b:
+        slow = await b.ref("slow")
+        slow.tell(3)
+        await trio.testing.wait_all_tasks_blocked()
+        slow.tell("kept")
+        (await b.ref("first")).tell(ValueError("x"))
+        await trio.sleep(20)
+        assert (await (await b.ref("slow")).get_state())["seen"] == ["kept"]
+        assert b.letters == {}
+
+
+async def test_whoever_waits_for_a_name_that_does_not_come_back_is_told(autojump_clock):
+    backoff = {"minimum": 1000, "maximum": 1000}
+    async with bench(ChildSpec("gone", Counter, name="gone"), backoff=backoff) as b:
+        (await b.ref("gone")).tell(ValueError("x"))
+        await trio.sleep(1)
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                with pytest.raises(ActorGone) as gone:
+                    await b.named("gone", patient=True).ask(1)
+                assert gone.value.reason is GoneReason.noproc
+
+            nursery.start_soon(ask)
+            await trio.sleep(1)
+            assert (await b.top.terminate_child("gone")).ok
+
+
+# ── stops, links, senders ───────────────────────────────────────────────────
+
+
+async def test_an_awaited_stop_that_closes_a_cycle_is_refused_at_once(autojump_clock):
+    class Stops(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            try:
+                await message.stop()
+            except WouldDeadlock as error:
+                return error.cycle
+
+    class AsksBack(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            return await stops.ask(self.me.ref)
+
+    async with bench(ChildSpec("stops", Stops), ChildSpec("back", AsksBack)) as b:
+        stops, back = await b.ref("stops"), await b.ref("back")
+        began = trio.current_time()
+        assert await back.ask("x") == ("top/stops", "top/back", "top/stops")
+        assert trio.current_time() == began and back.exit is None
+
+
+async def test_whoever_asks_an_actor_that_is_ending_itself_is_told_at_once(autojump_clock):
+    class Leaves(Behaviour):
+        def receive(self, message: Any, call: Call | None) -> Any:
+            self.me.stop()
+
+        async def terminate(self, exit: Exit) -> None:
+            await trio.sleep(3)
+
+    async with bench(ChildSpec("leaves", Leaves, restart="temporary")) as b:
+        ref = await b.ref("leaves")
+        ref.tell("go")
+        await trio.sleep(1)
+        with pytest.raises(ActorGone) as gone:
+            await ref.ask("x")
+        assert gone.value.reason is GoneReason.stopping
+        await trio.sleep(5)
+        assert (ref.exit.reason, ref.exit.asked_at) == (Reason.normal, None)
+
+
+async def test_a_task_that_is_linked_ends_with_the_same_reason(autojump_clock):
+    async with bench(
+        ChildSpec("a", Counter, restart="temporary"), ChildSpec("t", trio.sleep_forever, restart="temporary")
+    ) as b:
+        one, task = await b.ref("a"), await b.ref("t")
+        one._actor.behaviour.me.link(task)
+        one.tell(KeyError("x"))
+        await trio.sleep(1)
+        assert task.exit.reason is Reason.error and isinstance(task.exit.cause, KeyError)
+
+
+async def test_an_order_to_end_the_program_from_a_start_in_the_askers_step_ends_the_tree():
+    class Quits(Behaviour):
+        def __init__(self) -> None:
+            raise SystemExit(7)
+
+        def receive(self, message: Any, call: Call | None) -> Any:
+            return message
+
+    with pytest.raises(SystemExit) as quit_:
+        async with open_supervisor((), {"dynamic": True}) as top:
+            await top.start_child(ChildSpec("quits", Quits))
+            await trio.sleep_forever()
+    assert quit_.value.code == 7

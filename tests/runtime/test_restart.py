@@ -83,6 +83,21 @@ def test_a_window_that_is_spent_is_left_as_it_was():
     assert before == Window((1.0,))
 
 
+def test_two_values_that_go_on_from_one_do_not_see_each_other():
+    first, _ = Window().spend(1.0, 9, 100.0)
+    one, _ = first.spend(2.0, 9, 100.0)
+    other, _ = first.spend(3.0, 9, 100.0)
+    assert (first.entries, one.entries, other.entries) == ((1.0,), (2.0, 1.0), (3.0, 1.0))
+
+
+def test_a_window_keeps_no_list_of_what_is_past():
+    window = Window()
+    for now in range(10_000):
+        window, may = window.spend(float(now), 50, 10.0)
+        assert may
+    assert len(window._log) <= 50 and len(window.entries) == 11
+
+
 def test_M1_a_lowered_intensity_counts_what_was_restarted_before_it():
     window = Window((3.0, 2.0, 1.0, 0.0))
     assert window.spend(4.0, 1, 10.0) == (Window((4.0, 3.0)), False)
