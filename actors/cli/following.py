@@ -28,6 +28,8 @@ from actors.store.readers import Reader
 REFRESH_SECONDS: Final = 1.0
 # A live run writes its row more often than this.
 OLD_SECONDS: Final = 5.0
+# A run that is silent for so long is followed no further.
+GONE_SECONDS: Final = 60.0
 # How long the first row of a run that has only begun is waited for.
 PATIENCE_SECONDS: Final = 3.0
 PAUSE_SECONDS: Final = 0.1
@@ -46,6 +48,8 @@ class Seen:
 def show_live(run: str, store: str, as_json: bool) -> int:
     """Draw a run that is live until it ends, and then its end; or print one snapshot as JSON.
 
+    Gives exit code 1 for a run whose process seems to be gone.
+
     Raises:
         ConfigError: there is no such run, or it is not live.
     """
@@ -62,7 +66,10 @@ def show_live(run: str, store: str, as_json: bool) -> int:
             print("stopped", file=sys.stderr)
             return interrupts.STOPPED
         draw(reader, tree_id, out)
-    return 0
+        if _ended(reader, tree_id) is not None:
+            return 0
+    print(f"{tree_id} was not heard of for {GONE_SECONDS:g} s: its process seems to be gone", file=sys.stderr)
+    return 1
 
 
 def _first(reader: Reader, tree_id: str) -> Seen:
@@ -100,11 +107,13 @@ def _look(reader: Reader, tree_id: str) -> Seen | None:
 
 
 def _seen_until_the_end(reader: Reader, tree_id: str, seen: Seen) -> Iterator[Seen]:
-    """Give what is seen of a run, once a second, until it has ended."""
+    """Give what is seen of a run, once a second, until it has ended or was silent for `GONE_SECONDS`."""
     while _ended(reader, tree_id) is None:
         # A run at its end takes its row away; then the last one is as old as it is.
         seen = _look(reader, tree_id) or attrs.evolve(seen, age=reader.age(seen.taken_at))
         yield seen
+        if seen.age > GONE_SECONDS:
+            return
         time.sleep(REFRESH_SECONDS)
 
 

@@ -69,7 +69,7 @@ def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
     agents, checks = reader.agents(tree_id), last_checks(reader, tree_id)
     branches: dict[str, Branches] = {}
     root: Branches | None = None
-    shown, more = that_fit(agents, MOST_ROWS)
+    shown, more = told_first(agents, MOST_ROWS)
     for agent in shown:
         refused = [event.detail for event in reader.agent_events(agent.run_id) if event.kind == "spawn_refused"]
         # Of the root the table says it, as a reason of its end.
@@ -83,8 +83,23 @@ def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
     if root is None:
         return Text("no agent has started")
     if more:
-        root.add(Text(f"… and {more} more agents", "dim"))
+        root.add(Text(f"… and {more} more agents; --json has all", "dim"))
     return root
+
+
+def told_first(agents: Sequence[RunRecord], rows: int) -> tuple[Sequence[RunRecord], int]:
+    """Give those for which there is a row, in their order: before all others those that failed, with all above them."""
+    if len(agents) <= rows:
+        return agents, 0
+    by_path = {agent.path: agent for agent in agents}
+    chosen: dict[str, RunRecord] = {}
+    for agent in sorted(agents, key=lambda each: each.finished_at is None or bool(each.success)):
+        names = agent.path.split("/")
+        above = ("/".join(names[:count]) for count in range(1, len(names) + 1))
+        line = {path: by_path[path] for path in above if path in by_path and path not in chosen}
+        if len(chosen) + len(line) <= rows - 1:
+            chosen |= line
+    return [agent for agent in agents if agent.path in chosen], len(agents) - len(chosen)
 
 
 def that_fit(agents: Sequence[Any], rows: int) -> tuple[Sequence[Any], int]:

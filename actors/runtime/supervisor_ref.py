@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from actors.errors import ActorGone, ConfigError, GoneReason, Stopping
-from actors.runtime.actor import Ref
+from actors.runtime.actor import Ref, waiting_for
 from actors.runtime.child import Child, Owner, refuse_own_stop
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.plan import Answer, Count, Listed, Plan, Word

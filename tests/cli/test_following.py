@@ -22,6 +22,7 @@ from actors.agents.live_states import LiveState
 from actors.agents.rows import LiveSeen, RunStarted
 from actors.agents.snapshots import AgentView, MailboxView, TreeSnapshot, encode_snapshot
 from actors.cli import following
+from actors.cli.following import show_live
 from actors.cli.live_picture import brief_time, live_picture
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
@@ -312,3 +313,15 @@ def test_a_run_whose_process_was_killed_says_that_it_may_be_gone(tmp_path: Path,
     looking.send_signal(signal.SIGINT)
     _, errors = looking.communicate(timeout=20)
     assert looking.returncode == 130 and errors == "stopped\n"
+
+
+def test_a_run_whose_process_is_gone_is_followed_no_further(
+    tmp_path: Path, live: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run_id_of(tmp_path)
+    live.kill()
+    live.communicate(timeout=20)
+    monkeypatch.setattr("actors.cli.following.GONE_SECONDS", 0.5)
+    assert show_live(run_id, str(tmp_path / ".actors" / "runs.db"), as_json=False) == 1
+    told = capsys.readouterr()
+    assert "root  working" in told.out and f"{run_id} was not heard of for 0.5 s" in told.err

@@ -20,7 +20,7 @@ from actors.cli import viewing
 from actors.cli.live_picture import live_picture
 from actors.cli.main import cli
 from actors.cli.phrases import phrase, progress_line
-from actors.cli.pictures import run_list
+from actors.cli.pictures import run_list, told_first
 from actors.containment.amounts import UNLIMITED
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
@@ -387,3 +387,25 @@ def test_an_error_of_a_store_ends_in_words_for_people(tmp_path: Path) -> None:
             viewing.list_runs(str(wrong), False)
         [(place, text)] = caught.value.problems
         assert place == str(wrong) and not text.endswith(")") and str(wrong) not in text
+
+
+@attrs.frozen
+class Ended:
+    """As much of a run's record as decides about its place in the picture."""
+
+    path: str
+    success: bool | None
+    finished_at: str | None = "now"
+
+
+def test_agents_that_failed_are_in_the_picture_before_all_others_with_all_above_them() -> None:
+    agents = [Ended("root", True), *(Ended(f"root/{number}", True) for number in range(1, 60))]
+    agents += [Ended("root/60", True), Ended("root/60/1", True), Ended("root/60/1/1", False), Ended("root/61", None, None)]
+    shown, more = told_first(agents, 10)  # type: ignore[arg-type]
+    assert [agent.path for agent in shown] == [
+        "root",
+        *(f"root/{number}" for number in range(1, 6)),
+        *("root/60", "root/60/1", "root/60/1/1"),
+    ]
+    assert more == len(agents) - 9
+    assert told_first(agents[:10], 10) == (agents[:10], 0)  # type: ignore[arg-type,comparison-overlap]
