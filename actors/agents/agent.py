@@ -264,12 +264,15 @@ class Agent(Child):
         wait = Waiting(self, FOR_CHILD)
         wait.begin()
         try:
-            return await child.wait_ended()
+            end = await child.wait_ended()
         finally:
             if alone:
                 self.awaits = None
             if not wait.end_nowait():
                 await wait.end_in_line()
+        if self.scope.cancel_called:
+            await wait.leave_cut()
+        return end
 
     # ── spawning ────────────────────────────────────────────────────────────
 

@@ -125,7 +125,15 @@ class Waiting:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.end()
-        agent = self._agent
-        if error is None and agent.scope.cancel_called and not agent.holds_slot:
-            # Its stop came while it stood in line: it must not go on without a slot, not even to its next checkpoint.
+        if error is None and self._agent.scope.cancel_called:
+            await self.leave_cut()
+
+    async def leave_cut(self) -> None:
+        """Meet the cancel of an agent that was stopped while it stood in line, if it was.
+
+        It must not go on without a slot, not even to its next checkpoint.
+
+        Cancellation: that is what it looks for.
+        """
+        if not self._agent.holds_slot:
             await trio.lowlevel.checkpoint_if_cancelled()

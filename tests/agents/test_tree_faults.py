@@ -688,3 +688,31 @@ async def test_a_holder_that_still_works_is_no_deadlock(autojump_clock):
     async with open_tree(limits(tokens=100)) as tree:
         await tree.run(root)
     assert tree.ledger.spent_tokens == 30
+
+
+async def test_an_agent_that_is_stopped_while_it_comes_back_from_a_child_goes_on_with_nothing(autojump_clock):
+    went_on: list[str] = []
+
+    async def quick(_agent: Agent) -> None:
+        await trio.sleep(1)
+
+    async def hog(agent: Agent) -> None:
+        async with agent.waiting():
+            await trio.sleep(0.5)
+        await trio.sleep(20)
+
+    async def parent(agent: Agent) -> None:
+        await (await agent.spawn(quick)).exit()
+        went_on.append(agent.path)
+
+    async def root(agent: Agent) -> None:
+        await agent.spawn(hog)
+        handle = await agent.spawn(parent)
+        async with agent.waiting():
+            await trio.sleep(5)
+            # The hog holds the one slot; the parent's wait is over, and it stands in line.
+            await handle.stop()
+
+    async with open_tree(limits(concurrent=1)) as tree:
+        await tree.run(root)
+    assert went_on == [] and tree.leaks().empty
