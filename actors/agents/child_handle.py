@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import trio
@@ -12,8 +13,8 @@ from actors.agents.outcomes import Outcome
 from actors.containment.slots import QUEUED
 from actors.errors import ChildFailed, Halted
 from actors.halts import Halt, HaltKind
-from actors.runtime.child import CURRENT, refuse_own_stop
-from actors.runtime.exits import Exit, Reason
+from actors.runtime.child import CURRENT, NORMAL, refuse_own_stop
+from actors.runtime.exits import Exit
 from actors.runtime.stops import StopReceipt
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ class ChildHandle(Generic[R]):
         Raises:
             WouldDeadlock: the child waits for the one who awaits it, perhaps through others.
         """
+        return self._child.exit or await self._end()
+
+    def _end(self) -> Coroutine[Any, Any, Exit]:
+        """Give the wait for the end, as it is for whoever waits."""
         child, waiter = self._child, CURRENT.get()
-        if child.exit is not None:
-            return child.exit
-        return await (child.wait_ended() if waiter is None else waiter.await_end_of(child))
+        return child.wait_ended() if waiter is None else waiter.await_end_of(child)
 
     async def exit_within(self, seconds: float) -> Exit | None:
         """Wait so long for the child's end; None when it has not ended: it works on, and the caller goes on.
@@ -110,7 +113,7 @@ class ChildHandle(Generic[R]):
             ChildFailed: it ended abnormally; the original exception is the cause.
             Halted: it was stopped before it had a result.
         """
-        value: R = result_of(self._child, await self.exit())
+        value: R = result_of(self._child, self._child.exit or await self._end())
         return value
 
     async def stop(self, reason: str = "") -> StopReceipt:
@@ -136,7 +139,7 @@ def result_of(agent: Agent, exit: Exit) -> Any:
         ChildFailed: it ended abnormally.
         Halted: it was stopped.
     """
-    if exit.reason is Reason.normal:
+    if exit.reason is NORMAL:
         return agent.value
     if isinstance(exit.payload, Halt):
         raise Halted(exit.payload)

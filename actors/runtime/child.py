@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from actors.runtime.registry import Registry
     from actors.runtime.wait_graph import WaitGraph
 
+
+# The members by themselves: looking one up in its Enum costs as much as a call, and every end passes here.
+NORMAL: Final = Reason.normal
+SHUTDOWN: Final = Reason.shutdown
+KILLED: Final = Reason.killed
 
 # The child whose work the running task belongs to. Tasks that the work starts inherit it.
 CURRENT: ContextVar[Child | None] = ContextVar("actors.current", default=None)
@@ -227,7 +232,7 @@ class Child:
 
     @trio.lowlevel.enable_ki_protection
     async def _main(self) -> None:
-        reason, raised, lost = Reason.killed, None, None
+        reason, raised, lost = KILLED, None, None
         try:
             if self.may_parent:
                 async with trio.open_nursery() as self._nursery:
@@ -250,7 +255,7 @@ class Child:
         with self.scope:
             try:
                 self.value = await self.work()
-                return Reason.normal, None, None
+                return NORMAL, None, None
             except BaseException as error:
                 raised = without_cancelled(error)
                 if raised is None and self.scope.cancel_called:
@@ -261,7 +266,7 @@ class Child:
                     raised = RuntimeError("a Cancelled that belongs to no scope of this task was raised")
                     raised.__cause__ = error
         if raised is None or (self._stop_at is not None and self.is_echo(raised)):
-            return Reason.killed if self._killed else Reason.shutdown, None, lost
+            return KILLED if self._killed else SHUTDOWN, None, lost
         if not isinstance(raised, Exception):
             self.host.panic(self, raised)
         return Reason.error, raised, None
@@ -291,7 +296,7 @@ class Child:
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         cause = None if raised is None else root_cause(raised)
         why = self._stop_why
-        if type(why) is LinkedStop and reason is Reason.shutdown:
+        if type(why) is LinkedStop and reason is SHUTDOWN:
             other = why.exit
             return Exit(
                 self.path,
@@ -308,7 +313,7 @@ class Child:
             trio.current_time(),
             cause=cause,
             raised=raised,
-            payload=self._stop_why if reason in (Reason.shutdown, Reason.killed) else None,
+            payload=self._stop_why if reason in (SHUTDOWN, KILLED) else None,
             lost=lost,
             asked_at=self._stop_at,
         )
@@ -345,7 +350,7 @@ class Child:
 
     def linked_end(self, ended: Child, ref: Any, exit: Exit) -> None:
         """Hear of the end of something linked: whoever takes no messages ends as it did, unless it ended normally."""
-        if exit.reason is not Reason.normal:
+        if exit.reason is not NORMAL:
             self.order_stop(LinkedStop(exit))
 
     def unwatch(self, watcher: Callable[[Exit], None]) -> None:
