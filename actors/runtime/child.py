@@ -195,8 +195,8 @@ class Child:
         """Hear that everything is over, children included, just before the end is told on. Sync; must not raise."""
 
     def must_close(self) -> bool:
-        """Tell whether there are accounts to close; most children without a record have none."""
-        return True
+        """Tell whether there are accounts to close; whoever overrides `closing` says so here."""
+        return False
 
     async def closing(self, exit: Exit) -> None:
         """Close accounts when work and children have ended; called under a shield that the host bounds.
@@ -245,7 +245,12 @@ class Child:
                 self.resting()
         finally:
             # Only a cancel of the whole host can arrive here as an exception; the end is recorded all the same.
-            await self._finish(reason, raised, lost)
+            if self.exit is not None:
+                self.host.stray(self, raised or lost)
+            elif self.must_close():
+                await self._close(self._exit(reason, raised, lost))
+            else:
+                self.record(self._exit(reason, raised, lost))
 
     async def _guarded(self) -> tuple[Reason, BaseException | None, BaseException | None]:
         raised: BaseException | None = None
@@ -271,14 +276,7 @@ class Child:
             self.host.panic(self, raised)
         return Reason.error, raised, None
 
-    async def _finish(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> None:
-        if self.exit is not None:
-            self.host.stray(self, raised or lost)
-            return
-        exit = self._exit(reason, raised, lost)
-        if not self.must_close():
-            self.record(exit)
-            return
+    async def _close(self, exit: Exit) -> None:
         try:
             await self.closing(exit)
         except Exception as error:
@@ -421,8 +419,13 @@ class Child:
         Leaves are cancelled now, each other one when its last child has ended.
         The first order counts; a later one changes nothing.
         """
-        asked = []
         now = trio.current_time()
+        if not self.children and self.exit is None and self._stop_at is None:
+            # As below, for the many that have nobody under them.
+            self._stop_at, self._stop_why = now, why
+            self.cut()
+            return [self]
+        asked = []
         for node in self.subtree():
             if node.exit is not None:
                 continue

@@ -62,8 +62,8 @@ class Task(Child):
         self.says_ready = says_ready
         self.ref = TaskRef(self)
 
-    async def work(self) -> Any:
-        """Take the name, and run the coroutine.
+    def work(self) -> Coroutine[Any, Any, Any]:
+        """Take the name, and give the coroutine to be run: no coroutine of ours stands around it.
 
         Cancellation: the child ends as ``shutdown``.
         """
@@ -73,7 +73,7 @@ class Task(Child):
         assert coroutine is not None, "a task runs once"
         if not self.says_ready:
             self.mark_ready()
-        return await coroutine
+        return coroutine
 
     def ended(self, exit: Exit) -> None:
         """Free the name, and close a coroutine that never ran, so that Python does not complain of it."""
