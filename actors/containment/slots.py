@@ -11,6 +11,10 @@ never passes through a state in which nobody and everybody may have it.
 A new agent is lined up in the step that makes it, before its task runs: the
 scheduler starts tasks in any order, and a later spawn must not overtake an
 earlier one. So a slot may be granted to an agent whose task has not run yet.
+
+Whoever stands in line is marked as waiting for these slots, and they say who
+holds them: with that the wait-for graph finds a wait that no holder can ever
+end. The marks cost nothing while slots are free.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
 import trio
@@ -66,6 +70,8 @@ class Borrower(Protocol):
 
     depth: int
     seat: Seat
+    # What its own task waits for: a mark for the wait-for graph.
+    awaits: Any
 
 
 @attrs.frozen
@@ -92,8 +98,11 @@ _COLUMN: dict[Seat, int] = {
 class Slots:
     """The slots of one tree.
 
-    ``on_change`` hears of an agent that enters the queue, or leaves it.
+    ``on_queue`` hears of an agent that enters the queue, ``on_admit`` of one that gets its first slot.
     """
+
+    # How the wait-for graph words a wait for one of them; the name of a holder follows.
+    waited_for: ClassVar[str] = "a slot held by"
 
     def __init__(self, max_concurrent: int, order: QueueOrder = QueueOrder.fifo) -> None:
         self.limiter = trio.CapacityLimiter(max_concurrent)
@@ -150,6 +159,8 @@ class Slots:
             return True
         self._move(agent, QUEUED)
         self._fresh.add(agent)
+        # No cycle can be closed here: nobody waits yet for an agent that is being made.
+        self.mark(agent)
         if self.on_queue is not None:
             self.on_queue(agent)
         return False
@@ -206,9 +217,28 @@ class Slots:
         held = agent.seat is WORKING
         if agent.seat is QUEUED:
             self._fresh.discard(agent)
+            self.unmark(agent)
         self._move(agent, DONE)
         if held:
             self._release(agent)
+
+    # ── what the wait-for graph sees ────────────────────────────────────────
+
+    @property
+    def awaits(self) -> tuple[Any, ...] | None:
+        """Give the agents of which one must give its slot back before anybody goes on; None while one is free."""
+        if self._out < self.limiter.total_tokens:
+            return None
+        return tuple(self.limiter.statistics().borrowers)
+
+    def mark(self, agent: Borrower) -> None:
+        """Show the graph that the agent's own task waits for a slot."""
+        agent.awaits = self
+
+    def unmark(self, agent: Borrower) -> None:
+        """Take the mark away, in the step of a grant: the agent's task runs only later. Idempotent."""
+        if agent.awaits is self:
+            agent.awaits = None
 
     # ── how ─────────────────────────────────────────────────────────────────
 
@@ -243,6 +273,7 @@ class Slots:
         head = next(iter(self._returning))
         if not self._take(head):
             return False
+        self.unmark(head)
         trio.lowlevel.reschedule(self._returning.pop(head))
         return True
 
@@ -250,6 +281,7 @@ class Slots:
         head = self._fresh.head()
         if not self._take(head):
             return False
+        self.unmark(head)
         self._fresh.served(head)
         if self.on_admit is not None:
             self.on_admit(head)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import attrs
 import outcome
@@ -32,7 +32,7 @@ from actors.runtime.dead_letters import Cause, DeadLetter
 from actors.runtime.deadlines import Entry, judged_timeout
 from actors.runtime.exits import Exit, Reason
 from actors.runtime.mailbox import DEFAULT_BOUND, NOTHING, Mailbox, MailboxStatistics, Overflow
-from actors.runtime.wait_graph import Wait
+from actors.runtime.wait_graph import Wait, WaitGraph
 
 M = TypeVar("M")
 
@@ -52,7 +52,7 @@ LATER: Final = Later.later
 class Call:
     """One ask: the slot its answer goes to. The first answer counts, and only while the caller waits."""
 
-    __slots__ = ("_open", "_task", "at_once", "error", "message", "on_abort", "timeout", "value")
+    __slots__ = ("_open", "_task", "at_once", "error", "message", "on_abort", "timeout", "value", "wait", "waits")
 
     def __init__(self, message: Any, task: trio.lowlevel.Task) -> None:
         self.message = message
@@ -63,6 +63,9 @@ class Call:
         self.value: Any = None
         self.error: BaseException | None = None
         self.timeout: Entry | None = None
+        # The caller's wait in the wait-for graph. It ends in the step that answers: the caller's task runs only later.
+        self.wait: Wait | None = None
+        self.waits: WaitGraph
         # Called when the caller gives up; whoever answers later drops what it kept for the call.
         self.on_abort: Callable[[], None] | None = None
 
@@ -109,6 +112,23 @@ class Call:
             self._open.pop(self, None)
             self._open = None
 
+    def stand(self, wait: Wait, waits: WaitGraph) -> None:
+        """Take the wait of the caller, to end it with the call."""
+        self.wait, self.waits = wait, waits
+
+    def turn_to(self, target: Child) -> bool:
+        """Let the caller wait for another one; False when that could never end, and then it is told so."""
+        wait = self.wait
+        if wait is None:
+            return True
+        self.waits.end(wait)
+        try:
+            self.wait = self.waits.begin(wait.waiter, (target,), what=wait.what, any_of=False)
+        except WouldDeadlock as error:
+            self.fail(error)
+            return False
+        return True
+
     def drop(self) -> None:
         """Give up before anybody waits; does what a cancel does."""
         self.abort(None)
@@ -118,6 +138,8 @@ class Call:
             self._open.pop(self, None)
         if self.timeout is not None:
             self.timeout.cancel()
+        if self.wait is not None:
+            self.waits.end(self.wait)
 
 
 class _Stop:
@@ -142,6 +164,14 @@ class Asked:
     why: object
 
 
+class Watch(Protocol):
+    """What an actor that has ended calls off."""
+
+    def demonitor(self) -> None:
+        """Watch no longer."""
+        ...
+
+
 class Actor(Child, Generic[M]):
     """A child whose work is to handle messages.
 
@@ -150,7 +180,7 @@ class Actor(Child, Generic[M]):
     exception ends the actor, and is the answer of every open ask.
     """
 
-    __slots__ = ("_async", "_at_once", "_calls", "_receive", "asked", "dead_letters", "late_answers", "mailbox", "ref")
+    __slots__ = ("_async", "_at_once", "_calls", "_receive", "asked", "dead_letters", "late_answers", "mailbox", "monitors", "ref")  # noqa: E501
 
     # Messages of the runtime itself, which are no letters; and the one that a handler's error comes back by.
     system_messages: ClassVar[tuple[type, ...]] = (_Stop, _Crash)
@@ -177,6 +207,8 @@ class Actor(Child, Generic[M]):
         self._at_once = 0
         self.dead_letters = 0
         self.late_answers = 0
+        # What it watches, so that its end calls off what has not told; most actors watch nobody.
+        self.monitors: dict[Watch, None] | None = None
         # When and why its supervisor asked it to stop.
         self.asked: Asked | None = None
         # The address of this incarnation.
@@ -275,7 +307,10 @@ class Actor(Child, Generic[M]):
         return attrs.evolve(end, reason=Reason.shutdown, payload=self.asked.why, asked_at=self.asked.at)
 
     def ended(self, exit: Exit) -> None:
-        """Answer every open ask with the end, and count what was never read."""
+        """Answer every open ask with the end, count what was never read, and watch nobody any more."""
+        if self.monitors:
+            for monitor in list(self.monitors):
+                monitor.demonitor()
         for message in self.mailbox.close():
             if type(message) not in self.system_messages:
                 self.dead_letter(message, Cause.unread)
@@ -325,16 +360,15 @@ class Ref(Generic[M]):
         """
         actor = self._actor
         dead = actor.exit is not None
-        wait = None
-        if not actor.mailbox.has_room:
-            wait = begin_wait(actor, "room in the mailbox of")
+        wait = None if actor.mailbox.has_room else begin_wait(actor, "room in the mailbox of")
+        stands = None if wait is None else partial(actor.host.waits.end, wait)
         try:
-            await actor.mailbox.put(message)
+            await actor.mailbox.put(message, stands)
         except MailboxClosed:
             actor.dead_letter(message, Cause.noproc if dead else Cause.stopped)
         finally:
-            if wait is not None:
-                actor.host.waits.end(wait)
+            if stands is not None:
+                stands()
 
     async def ask(self, message: M, timeout: float | None = None) -> Any:
         """Leave a message and wait for the answer; ``timeout`` in seconds covers both.
@@ -368,10 +402,16 @@ class Ref(Generic[M]):
                     raise call.error
                 return call.value
             return await self._answered(call)
+        # A full mailbox may drop it in this very step, when nobody is parked for the answer yet.
+        call.at_once = True
         try:
             call.on_abort = actor.mailbox.put_or_line_up(call)
         except MailboxClosed:
             raise ActorGone(GoneReason.noproc, actor.path, actor.exit) from None
+        if call.error is not None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            raise call.error
+        call.at_once = False
         if timeout is not None:
             call.timeout = actor.host.deadlines.at(trio.current_time() + timeout, partial(_time_out, call))
         return await self._answered(call)
@@ -384,13 +424,10 @@ class Ref(Generic[M]):
             # The message may lie in the mailbox already; nobody waits for it, so it is passed over.
             call.drop()
             raise
+        if wait is not None:
+            call.stand(wait, actor.host.waits)
         call.join(actor._calls)
-        if wait is None:
-            return await trio.lowlevel.wait_task_rescheduled(call.abort)
-        try:
-            return await trio.lowlevel.wait_task_rescheduled(call.abort)
-        finally:
-            actor.host.waits.end(wait)
+        return await trio.lowlevel.wait_task_rescheduled(call.abort)
 
     async def stop(self, why: object = None, *, grace: float = math.inf) -> Exit:
         """Ask the actor to end after the message in work, and wait until it has.

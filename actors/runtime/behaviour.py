@@ -30,13 +30,14 @@ import attrs
 import trio
 
 from actors.errors import ActorGone, GoneReason, MailboxClosed
-from actors.runtime.actor import BATCH, LATER, Actor, Asked, Call, Ref, waiting_for
+from actors.runtime.actor import BATCH, LATER, Actor, Asked, Call, Ref, begin_wait
+from actors.runtime.behaviour_ref import BehaviourRef, Statistics
 from actors.runtime.child import CURRENT, Child, Owner
 from actors.runtime.dead_letters import Cause
 from actors.runtime.deadlines import judged_timeout
-from actors.runtime.exits import Exit, Reason
+from actors.runtime.exits import Exit, Reason, swallowed_by, without_cancelled
 from actors.runtime.links import Down, Linked, Monitor, link, unlink
-from actors.runtime.mailbox import NOTHING, MailboxStatistics, Overflow
+from actors.runtime.mailbox import NOTHING, Overflow
 from actors.runtime.specs import ChildSpec, OnRestart
 from actors.runtime.starting import Ignore
 from actors.runtime.timers import Tick, Timer, seconds_of
@@ -51,21 +52,6 @@ class BadReturn(Exception):
 
 class StashFull(Exception):
     """More was set aside than the stash holds."""
-
-
-@attrs.frozen
-class Statistics:
-    """An actor from outside, without its cooperation. ``state`` is a word; times are seconds on trio's clock."""
-
-    path: str
-    state: str
-    since: float
-    message: object
-    handled: int
-    mailbox: MailboxStatistics
-    stashed: int
-    dead_letters: int
-    late_answers: int
 
 
 class Behaviour:
@@ -136,7 +122,7 @@ _WRAPPED: Final = frozenset({Call, Tick})
 class BehaviourActor(Actor[Any]):
     """The child that runs a `Behaviour`."""
 
-    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_since", "_timers", "behaviour", "carried", "former", "spec", "stash", "stashed_now")  # noqa: E501
+    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_restarts", "_since", "_timers", "behaviour", "carried", "former", "spec", "stash", "stashed_now")  # noqa: E501
 
     system_messages = tuple(_INTERNAL)
 
@@ -160,6 +146,8 @@ class BehaviourActor(Actor[Any]):
         self._handled = 0
         self._marked = False
         self._since = 0.0
+        # Counted at the end: afterwards nobody can be asked any more.
+        self._restarts: int
         self._ending: tuple[Reason, Any, BaseException | None] | None = None
         behaviour.me = Me(self)
 
@@ -277,16 +265,30 @@ class BehaviourActor(Actor[Any]):
         """Tell whether the behaviour cleans up."""
         return type(self.behaviour).terminate is not Behaviour.terminate
 
-    async def closing(self, exit: Exit) -> None:
+    async def closing(self, exit: Exit) -> Exit | None:
         """Run ``terminate`` under a shield that ends with its time, or with a kill.
 
         Cancellation: shielded.
         """
         if self._killed:
-            return
-        deadline = trio.current_time() + self.behaviour.terminate_seconds
-        with trio.CancelScope(shield=True, deadline=deadline) as self._closing:
-            await self.behaviour.terminate(exit)
+            return None
+        lost: BaseException | None = None
+        seconds = self.behaviour.terminate_seconds
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds) as self._closing:
+            try:
+                await self.behaviour.terminate(exit)
+            except BaseException as error:
+                if without_cancelled(error) is None:
+                    lost = swallowed_by(error)
+                raise
+        if self._killed and exit.clean:
+            asked_at = self._stop_at if exit.asked_at is None else exit.asked_at
+            exit = attrs.evolve(exit, reason=Reason.killed, asked_at=asked_at)
+        elif self._closing.cancelled_caught and lost is None and not self._killed:
+            lost = trio.TooSlowError(f"terminate did not end within {seconds:g} s")
+        if lost is not None and exit.lost is not None:
+            self.host.closing_failed(self, lost)
+        return exit if lost is None or exit.lost is not None else attrs.evolve(exit, lost=lost)
 
     def kill(self) -> None:
         """Cancel the work, and the clean-up with it."""
@@ -312,12 +314,13 @@ class BehaviourActor(Actor[Any]):
         for timer in list(self._timers):
             timer.cancel()
         comes_back = self._may_come_back(exit)
+        self._restarts = self._counted_restarts()
         name = self.spec.name
         if name is not None:
             self.host.registry.unregister(name, self.ref)
             if comes_back:
                 self._marked = True
-                self.host.registry.restarting(name)
+                self.host.registry.restarting(name, self.parent)
         # What was set aside counts as unread, and came before the rest.
         self.mailbox.put_back(self.stash)
         self.stash = []
@@ -340,8 +343,9 @@ class BehaviourActor(Actor[Any]):
                 # Set aside by the handling that failed: the message at fault is not handled again.
                 self.dead_letter(message, Cause.unread)
             elif type(message) is Call:
-                if message.waiting:
-                    message.leave()
+                message.leave()
+                # Until the next incarnation is ready it is the supervisor that has to act.
+                if self._goes_to(self.parent or self, message):
                     left.append(message)
             elif type(message) not in _INTERNAL and type(message) is not Tick:
                 # A tick belongs to this incarnation, and never reaches the next.
@@ -361,10 +365,27 @@ class BehaviourActor(Actor[Any]):
     def _take_over(self, former: BehaviourActor) -> None:
         """Take the messages that a former incarnation left unread, in order; open asks stay open."""
         messages, former.carried = former.carried, []
+        # Without asks that were given up meanwhile.
+        left = []
         for message in messages:
-            if type(message) is Call:
+            if type(message) is not Call:
+                left.append(message)
+            elif self._goes_to(self, message):
                 message.join(self._calls)
-        self.mailbox.put_back(messages)
+                left.append(message)
+        self.mailbox.put_back(left)
+
+    def _goes_to(self, target: Child, call: Call) -> bool:
+        """Turn an open ask to whoever has to act now; False when it is open no more."""
+        if call.waiting and not call.turn_to(target):
+            # The caller was told that it would wait for ever.
+            self.dead_letter(call, Cause.unread)
+        return call.waiting
+
+    @property
+    def name(self) -> str | None:
+        """Give the name that is registered for it."""
+        return self.spec.name
 
     @property
     def returns(self) -> bool:
@@ -380,6 +401,10 @@ class BehaviourActor(Actor[Any]):
         """Drop what was kept for a next incarnation: there is none."""
         if self._marked and self.spec.name is not None:
             self.host.registry.forget(self.spec.name)
+        self.drop_messages()
+
+    def drop_messages(self) -> None:
+        """Drop messages that no next incarnation takes; open asks are told so."""
         messages, self.carried = self.carried, []
         for message in messages:
             self.dead_letter(message, Cause.unread)
@@ -403,7 +428,12 @@ class BehaviourActor(Actor[Any]):
             len(self.stash),
             self.dead_letters,
             self.late_answers,
+            self._counted_restarts() if self.exit is None else self._restarts,
         )
+
+    def _counted_restarts(self) -> int:
+        restarts_of = getattr(self.parent, "restarts_of", None)
+        return 0 if restarts_of is None else int(restarts_of(self))
 
     def _state(self) -> str:
         if self.starter is not None and not self.starter.over:
@@ -421,11 +451,10 @@ class BehaviourActor(Actor[Any]):
         if self.exit is not None:
             raise ActorGone(GoneReason.noproc, self.path, self.exit)
         await trio.lowlevel.checkpoint_if_cancelled()
-        with waiting_for(self, "a look inside"):
-            return await self._looked_at(run, timeout)
-
-    async def _looked_at(self, run: Callable[[], Any], timeout: float | None) -> Any:
+        wait = begin_wait(self, "a look inside")
         call = Call(None, trio.lowlevel.current_task())
+        if wait is not None:
+            call.stand(wait, self.host.waits)
 
         def answer() -> None:
             if not call.waiting:
@@ -438,6 +467,7 @@ class BehaviourActor(Actor[Any]):
         try:
             self.mailbox.put_system(_Inspect(answer))
         except MailboxClosed:
+            call.drop()
             raise ActorGone(GoneReason.noproc, self.path, self.exit) from None
         if timeout is not None:
             call.timeout = self.host.deadlines.at(trio.current_time() + timeout, partial(_late, call))
@@ -537,57 +567,3 @@ class Me:
     def unlink(self, ref: Any) -> None:
         """Untie; nothing happens if there is no link."""
         unlink(self._actor, ref)
-
-
-class BehaviourRef(Ref[Any]):
-    """The address of one incarnation of a behaviour, with a way to look inside.
-
-    Looking and changing travel in the system lane: they work with a full mailbox, and
-    are served between two messages.
-    """
-
-    _actor: BehaviourActor
-
-    def statistics(self) -> Statistics:  # type: ignore[override]
-        """Look at it from outside; needs nobody's cooperation."""
-        return self._actor.statistics()
-
-    async def get_state(self, timeout: float | None = None) -> Any:
-        """Give what the behaviour's ``get_state`` gives.
-
-        Cancellation: nothing changed.
-
-        Raises:
-            ActorGone: it has ended.
-            trio.TooSlowError: it did not come to it in time.
-        """
-        return await self._actor.between_messages(self._actor.behaviour.get_state, timeout)
-
-    async def replace_state(self, state: Any, timeout: float | None = None) -> None:
-        """Hand a state to the behaviour's ``replace_state``.
-
-        Cancellation: replaced or not.
-
-        Raises:
-            ActorGone: it has ended.
-            trio.TooSlowError: it did not come to it in time; unknown whether it will.
-        """
-        await self._actor.between_messages(partial(self._actor.behaviour.replace_state, state), timeout)
-
-    async def suspend(self, timeout: float | None = None) -> None:
-        """Handle only system messages from now on; a stop still works.
-
-        Cancellation: suspended or not.
-        """
-        await self._actor.between_messages(partial(_pause, self._actor, True), timeout)
-
-    async def resume(self, timeout: float | None = None) -> None:
-        """Handle messages again.
-
-        Cancellation: resumed or not.
-        """
-        await self._actor.between_messages(partial(_pause, self._actor, False), timeout)
-
-
-def _pause(actor: BehaviourActor, paused: bool) -> None:
-    actor.mailbox.paused = paused

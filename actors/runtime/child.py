@@ -29,7 +29,7 @@ import attrs
 import trio
 
 from actors.errors import ActorsError, Stopping
-from actors.runtime.exits import Exit, Reason, root_cause, swallowed_by, without_cancelled
+from actors.runtime.exits import Exit, Reason, first_of, root_cause, swallowed_by, text_of, without_cancelled
 
 if TYPE_CHECKING:
     from actors.runtime.dead_letters import DeadLetters
@@ -96,7 +96,7 @@ class Owner(Protocol):
         """Take an exception that is no ``Exception``: the whole tree must end, and the host raises it."""
         ...
 
-    def closing_failed(self, child: Child, error: Exception) -> None:
+    def closing_failed(self, child: Child, error: BaseException) -> None:
         """Hear that the accounts of a child could not be closed."""
         ...
 
@@ -135,7 +135,7 @@ class Child:
     costs half as much. ``exit`` is None while it lives.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "awaits", "children", "exit", "host", "links", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
+    __slots__ = ("__weakref__", "_closing_as", "_ended", "_killed", "_nursery", "_stop_at", "_stop_why", "awaits", "children", "exit", "host", "links", "may_parent", "parent", "path", "scope", "starter", "task", "value", "watchers")  # noqa: E501
 
     def __init__(self, path: str, parent: Child | None, host: Owner, *, may_parent: bool) -> None:
         self.path = path
@@ -198,11 +198,14 @@ class Child:
         """Tell whether there are accounts to close; whoever overrides `closing` says so here."""
         return False
 
-    async def closing(self, exit: Exit) -> None:
+    async def closing(self, exit: Exit) -> Exit | None:
         """Close accounts when work and children have ended; called under a shield that the host bounds.
+
+        Give the end anew if it has become another one by that; the time is put into it afterwards.
 
         Cancellation: what was not closed stays for whoever reads the store.
         """
+        return None
 
     # ── starting ────────────────────────────────────────────────────────────
 
@@ -265,6 +268,9 @@ class Child:
                 raised = without_cancelled(error)
                 if raised is None and self.scope.cancel_called:
                     lost = swallowed_by(error)
+                    if isinstance(error, BaseExceptionGroup):
+                        # The scope would split the group, and not every group can be split.
+                        raise first_of(error) from None
                     raise
                 if raised is None:
                     # Let through, it would cancel the parent's nursery, and with it every sibling.
@@ -277,19 +283,26 @@ class Child:
         return Reason.error, raised, None
 
     async def _close(self, exit: Exit) -> None:
+        self._closing_as: Exit = exit
         try:
-            await self.closing(exit)
+            exit = await self.closing(exit) or exit
         except Exception as error:
             # An end that cannot be closed is an end all the same: whoever waits for it must not wait for ever.
             self.host.closing_failed(self, error)
+            exit = attrs.evolve(exit, lost=exit.lost or error)
         except BaseException as error:
             real = without_cancelled(error)
             if real is None:
                 raise
             # Let through, it would end the host's own tasks, and nobody would be left to end the tree.
             self.host.panic(self, real)
+            exit = attrs.evolve(exit, lost=exit.lost or real)
         finally:
-            self.record(exit)
+            del self._closing_as
+            if self.exit is None:
+                self.record(attrs.evolve(exit, ended_at=trio.current_time()))
+            else:
+                self.host.stray(self, exit.raised or exit.lost)
 
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         cause = None if raised is None else root_cause(raised)
@@ -463,13 +476,15 @@ class Child:
         left = [node for node in self.subtree() if node.exit is None]
         for node in left:
             end = node._exit(Reason.killed, None, None)
-            node.record(attrs.evolve(end, left=False))
+            # Of one that is stuck in its clean-up it is known how its work ended.
+            known = getattr(node, "_closing_as", end)
+            node.record(attrs.evolve(end, cause=known.cause, raised=known.raised, lost=known.lost, left=False))
         return left
 
     def cut(self) -> None:
         """Cancel the work of this one alone. For supervisors."""
         why = self._stop_why
-        self.scope.cancel(reason=None if why is None else str(why))
+        self.scope.cancel(reason=None if why is None else text_of(why))
 
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -28,7 +28,8 @@ from actors.runtime.deadlines import Deadlines
 from actors.runtime.exits import panic_in, text_of, without_cancelled
 from actors.runtime.registry import Registry
 from actors.runtime.stops import How, Stopped, StopReceipt
-from actors.runtime.wait_graph import WaitGraph
+from actors.runtime.threads import Threads
+from actors.runtime.wait_graph import Wait, WaitGraph
 
 log = logging.getLogger("actors.host")
 
@@ -55,12 +56,13 @@ class Host:
         self.deadlines = Deadlines()
         self.dead_letters = DeadLetters()
         self.registry: Registry[Any] = Registry()
-        self.waits = WaitGraph(_path_of, _awaited)
+        self.waits: WaitGraph
         self.services: trio.Nursery
         self.nursery: trio.Nursery
         self.fatal: BaseException | None = None
         # Tasks that were given up and have not left; a late one leaves this table.
         self.abandoned: dict[Child, None] = {}
+        self.threads = Threads()
         self._outer: trio.Nursery
         self._manager: AbstractAsyncContextManager[trio.Nursery]
         self._ready = trio.Event()
@@ -78,7 +80,7 @@ class Host:
             self.fatal = error
         self._on_outside(child.path, f"{type(error).__name__}: {text_of(error)}".rstrip(": "), error)
 
-    def closing_failed(self, child: Child, error: Exception) -> None:
+    def closing_failed(self, child: Child, error: BaseException) -> None:
         """Note an end whose accounts could not be closed."""
         log.error("%s ended, and its accounts could not be closed: %s", child.path, text_of(error), exc_info=error)
 
@@ -97,6 +99,7 @@ class Host:
 
         Cancellation: nothing is open; a cancel that comes while opening is seen by the sentinel.
         """
+        self.waits = _waits_of_run()
         self._manager = trio.open_nursery()
         self._outer = await self._manager.__aenter__()
         self._outer.start_soon(self._shelter)
@@ -181,7 +184,8 @@ class Host:
                 await self._kill_wait([top])
         gone = set(top.abandon()) if top.exit is None else set()
         self.abandoned.update(dict.fromkeys(gone))
-        return StopReceipt(asked_at, trio.current_time(), tuple(_line(node, asked_at, late, gone) for node in asked))
+        lines = tuple(_line(node, asked_at, late, gone) for node in asked)
+        return StopReceipt(asked_at, trio.current_time(), lines, self.threads.left_by(asked))
 
     async def stop_children(self, graces: Sequence[tuple[Child, float | None]], why: object) -> None:
         """Ask all to stop in this very step, give each its grace in seconds, then kill what is left.
@@ -262,8 +266,39 @@ class _Turns(trio.abc.Instrument):
             self._scope.cancel()
 
 
-def _awaited(node: Any) -> Any:
-    return node.awaits
+# One graph for all trees of a run: an agent of one may ask an actor of another, which waits for an agent of the first.
+_WAITS: Final[trio.lowlevel.RunVar[WaitGraph]] = trio.lowlevel.RunVar("actors.waits")
+
+
+def _waits_of_run() -> WaitGraph:
+    try:
+        return _WAITS.get()
+    except LookupError:
+        graph = WaitGraph(_path_of, _marked, _works_beside)
+        _WAITS.set(graph)
+        return graph
+
+
+def _marked(node: Any) -> Wait | None:
+    """Give the wait that a node has by a mark of its own: for the end of a child, or for a limit's slot."""
+    target = node.awaits
+    if target is None:
+        return None
+    if type(target) is tuple:
+        # A limit, and who holds all of it.
+        return Wait(node, "", True, True, target)
+    if node.scope.cancel_called:
+        # It is on its way out, and waits no more.
+        return None
+    return Wait(node, "the end of" if isinstance(target, Child) else target.waited_for, False, True, (target,))
+
+
+def _works_beside(node: Any) -> bool:
+    """Tell whether the work of a node has tasks beside its own, which may give back what it holds."""
+    task = node.task
+    return task is not None and any(
+        nursery is not node._nursery and nursery.child_tasks for nursery in task.child_nurseries
+    )
 
 
 def _path_of(node: Any) -> str:

@@ -37,29 +37,44 @@ class Linked:
 
 
 class Monitor:
-    """One watch over something; exactly one `Down` comes of it, or none after ``demonitor``."""
+    """One watch over something; exactly one `Down` comes of it, or none after ``demonitor``.
+
+    ``known`` says that the actor started what it watches: if that has ended already,
+    its true end is told, and not ``noproc``.
+    """
 
     __slots__ = ("_actor", "_ref", "_target", "over")
 
-    def __init__(self, actor: Actor[Any], ref: Any) -> None:
+    def __init__(self, actor: Actor[Any], ref: Any, *, known: bool = False) -> None:
         self._actor = actor
         self._ref = ref
         self._target = child_of(ref)
         # Whether it was called off: a message that lies in the mailbox is passed over then.
         self.over = False
-        if self._target.exit is None:
+        end = self._target.exit
+        if end is not None:
+            self._tell(end if known else Exit(self._target.path, Reason.noproc, trio.current_time()))
+        elif actor.exit is None:
+            # Nothing comes to an actor that has ended, so it watches nobody either.
             self._target.watch(self._tell)
-        else:
-            self._tell(Exit(self._target.path, Reason.noproc, trio.current_time()))
+            if actor.monitors is None:
+                actor.monitors = {}
+            actor.monitors[self] = None
 
     def _tell(self, exit: Exit) -> None:
+        self._strike()
         if self._actor.exit is None:
             self._actor.mailbox.put_system(Down(self._ref, exit, self))
 
     def demonitor(self) -> None:
         """Watch no longer: no message comes any more, not even one that is underway."""
         self.over = True
+        self._strike()
         self._target.unwatch(self._tell)
+
+    def _strike(self) -> None:
+        if self._actor.monitors is not None:
+            self._actor.monitors.pop(self, None)
 
 
 def child_of(ref: Any) -> Child:
@@ -79,9 +94,33 @@ def link(actor: Child, ref: Any) -> None:
     if target.exit is not None:
         actor.linked_end(target, ref, attrs.evolve(target.exit, reason=Reason.noproc))
         return
+    # What has ended, though its task has not left, is tied to nobody.
+    if actor.exit is None:
+        _tie(actor, target, ref, _heard)
+
+
+def link_task(caller: Child, ref: Any) -> None:
+    """Tie a task, which may have ended already, and whoever started it.
+
+    The end of the task is heard as that of any link, so a normal one ends nobody. The
+    end of the caller ends the task, also a normal one: nobody is left for its result.
+    """
+    task = child_of(ref)
+    if task.exit is not None:
+        caller.linked_end(task, ref, task.exit)
+    elif caller.exit is not None:
+        _end_task(task, caller, None, caller.exit)
+    else:
+        _tie(caller, task, ref, _end_task)
+
+
+Hearing = Callable[[Child, Child, Any, Exit], None]
+
+
+def _tie(actor: Child, target: Child, ref: Any, hear: Hearing) -> None:
     # Each side hears of the other's end: what the target's watcher does here, and the actor's watcher there.
     here = partial(_heard, actor, target, ref)
-    there = partial(_heard, target, actor, getattr(actor, "ref", actor))
+    there = partial(hear, target, actor, getattr(actor, "ref", actor))
     target.watch(here)
     actor.watch(there)
     _remember(actor, target, (here, there))
@@ -119,5 +158,13 @@ def _heard(here: Child, ended: Child, ref: Any, exit: Exit) -> None:
     pair = _forget(here, ended)
     if pair is not None:
         here.unwatch(pair[1])
+        _forget(ended, here)
     if here.exit is None:
         here.linked_end(ended, ref, exit)
+
+
+def _end_task(task: Child, caller: Child, ref: Any, exit: Exit) -> None:
+    """Hear as a task that whoever started it has ended."""
+    _heard(task, caller, ref, exit)
+    if exit.reason is Reason.normal and task.exit is None:
+        task.request_stop(f"{caller.path}, which started it, has ended")

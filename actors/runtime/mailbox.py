@@ -73,7 +73,8 @@ class Mailbox(Generic[M]):
         self._user: deque[M] = deque()
         self._system: deque[M] = deque()
         # Who waits for room: a sender's task, or None for an ask, which is parked for its answer instead.
-        self._waiting: deque[tuple[trio.lowlevel.Task | None, M]] = deque()
+        # With the call that hears of the room that was made, if somebody wants to.
+        self._waiting: deque[tuple[trio.lowlevel.Task | None, M, Callable[[], None] | None]] = deque()
         self._reader: trio.lowlevel.Task | None = None
         self._closed = False
         # While it is set, only the system lane is read.
@@ -148,8 +149,11 @@ class Mailbox(Generic[M]):
         if self._on_drop is not None:
             self._on_drop(message)
 
-    async def put(self, message: M) -> None:
+    async def put(self, message: M, on_room: Callable[[], None] | None = None) -> None:
         """Leave a message, waiting while the mailbox is full and the policy is wait.
+
+        ``on_room`` is called in the step that ends such a wait by making room; the
+        waiting task runs only later.
 
         Checkpoint: always.
         Cancellation: the message was not left; it is safe to try again.
@@ -164,7 +168,7 @@ class Mailbox(Generic[M]):
             self.put_nowait(message)
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
-        entry: tuple[trio.lowlevel.Task | None, M] = (trio.lowlevel.current_task(), message)
+        entry = (trio.lowlevel.current_task(), message, on_room)
         self._waiting.append(entry)
 
         def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
@@ -186,7 +190,7 @@ class Mailbox(Generic[M]):
         if not full or self._closed or self._overflow is not Overflow.wait:
             self.put_nowait(message)
             return None
-        entry: tuple[trio.lowlevel.Task | None, M] = (None, message)
+        entry = (None, message, None)
         self._waiting.append(entry)
 
         def leave() -> None:
@@ -206,8 +210,10 @@ class Mailbox(Generic[M]):
         self._taken += 1
         message = self._user.popleft()
         if self._waiting:
-            task, waited = self._waiting.popleft()
+            task, waited, on_room = self._waiting.popleft()
             self._user.append(waited)
+            if on_room is not None:
+                on_room()
             if task is not None:
                 trio.lowlevel.reschedule(task)
         return message
@@ -254,11 +260,11 @@ class Mailbox(Generic[M]):
         """
         self._closed = True
         # An ask that stands in line is unread too; a sender that waits is told, and may try elsewhere.
-        left = [*self._system, *self._user, *(message for task, message in self._waiting if task is None)]
+        left = [*self._system, *self._user, *(message for task, message, _ in self._waiting if task is None)]
         self._system.clear()
         self._user.clear()
         while self._waiting:
-            task, _ = self._waiting.popleft()
+            task, _, _ = self._waiting.popleft()
             if task is not None:
                 closed = MailboxClosed("the mailbox closed while waiting for room")
                 trio.lowlevel.reschedule(task, outcome.Error(closed))

@@ -1,11 +1,14 @@
 """Names in place of refs."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
 
 from actors.errors import ActorGone, GoneReason, Refused
-from actors.runtime.child import CURRENT, Owner
+from actors.runtime.actor import begin_wait
+from actors.runtime.child import CURRENT, Child, Owner
 from actors.runtime.dead_letters import Cause, DeadLetter
 from actors.runtime.deadlines import judged_timeout
 
@@ -24,6 +27,22 @@ class Named:
         self.name = name
         self._patient = patient
 
+    async def ref(self, timeout: float | None = None) -> Any:
+        """Give the ref that has the name: of a supervisor, say, to administer it.
+
+        Cancellation: nothing is left behind.
+
+        Raises:
+            ActorGone: ``noproc`` when nobody has the name, ``restarting`` between two incarnations.
+            trio.TooSlowError: it was not back in time.
+            WouldDeadlock: whoever would bring it back waits for this actor, perhaps through others.
+        """
+        if judged_timeout(timeout) is None:
+            return await self._somebody()
+        assert timeout is not None
+        with trio.fail_after(timeout):
+            return await self._somebody()
+
     def tell(self, message: Any) -> None:
         """Leave a message; to a name that nobody has it is a dead letter.
 
@@ -39,12 +58,22 @@ class Named:
     async def send(self, message: Any) -> None:
         """Leave a message, waiting for room.
 
+        To a name that nobody has, or nobody just now, it is a dead letter.
+
+        Checkpoint: always.
         Cancellation: the message was not left.
+
+        Raises:
+            MailboxFull: there is no room, and the policy is fail.
+            WouldDeadlock: the one with the full mailbox, or who would bring it back, waits for the sender.
         """
-        ref = await self._then()
+        ref = self._now()
+        if ref is None and self._patient:
+            ref = await self._host.registry.wait_back(self.name, self._stand)
         if ref is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
             self._lost(message)
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.cancel_shielded_checkpoint()
         else:
             await ref.send(message)
 
@@ -56,6 +85,7 @@ class Named:
         Raises:
             ActorGone: ``noproc`` when nobody has the name, ``restarting`` between two incarnations.
             trio.TooSlowError: no answer in time.
+            WouldDeadlock: the one who is asked, or would bring it back, waits for the asker, perhaps through others.
         """
         if judged_timeout(timeout) is None:
             return await self._ask(message)
@@ -64,10 +94,13 @@ class Named:
             return await self._ask(message)
 
     async def _ask(self, message: Any) -> Any:
+        return await (await self._somebody()).ask(message)
+
+    async def _somebody(self) -> Any:
         ref = await self._then()
         if ref is None:
             raise ActorGone(GoneReason.noproc, self.name)
-        return await ref.ask(message)
+        return ref
 
     def _now(self) -> Any:
         try:
@@ -80,8 +113,13 @@ class Named:
             return self._host.registry.whereis(self.name)
         except Refused:
             if self._patient:
-                return await self._host.registry.wait_back(self.name)
+                return await self._host.registry.wait_back(self.name, self._stand)
             raise ActorGone(GoneReason.restarting, self.name) from None
+
+    def _stand(self, brings_back: Any) -> Callable[[], None] | None:
+        """Stand in the wait-for graph while the name is away: it may be the waiter who keeps it from coming back."""
+        wait = begin_wait(brings_back, f"the return of {self.name!r} by") if isinstance(brings_back, Child) else None
+        return None if wait is None else partial(self._host.waits.end, wait)
 
     def _lost(self, message: Any) -> None:
         sender = CURRENT.get()

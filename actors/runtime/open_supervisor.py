@@ -22,8 +22,9 @@ import trio
 from actors.errors import ChildFailed, Halted, RestartsExhausted, StartFailed
 from actors.halts import Halt, HaltKind
 from actors.runtime.child import Starter
-from actors.runtime.exits import Exit, Reason
+from actors.runtime.exits import Exit, Reason, named
 from actors.runtime.host import Host
+from actors.runtime.journal import Journal
 from actors.runtime.plan import Exhausted, FailedToStart, Report
 from actors.runtime.specs import ChildSpec, Flags
 from actors.runtime.stops import StopReceipt
@@ -83,7 +84,7 @@ class SupervisionTree:
             if error is None:
                 await self._stop()
             else:
-                self._latch(HaltKind.interrupt, "host", repr(error))
+                self._latch(HaltKind.interrupt, "host", named(error))
         await self._close(None if swallowed else error)
         failure = self._failure()
         if failure is not None and failure is not error:
@@ -137,10 +138,8 @@ class SupervisionTree:
             return None
         failure: Exception
         if end.reason is Reason.restarts_exhausted and isinstance(end.payload, Exhausted):
-            failure = RestartsExhausted(end.payload.cause, end.payload.path)
+            failure = RestartsExhausted(end.payload.cause, end.payload.path, end.blame())
             failure.__cause__ = _root(end.payload.cause)
-            if end.payload.refusal is not None:
-                failure.add_note(f"no further restart was allowed: {end.payload.refusal}")
         else:
             failure = StartFailed(end) if isinstance(end.payload, FailedToStart) else ChildFailed(end)
             failure.__cause__ = _root(end)
@@ -163,6 +162,7 @@ def open_supervisor(
     may_restart: Callable[[Hashable, float], str | None] | None = None,
     chance: Callable[[], float] = random.random,
     on_report: Callable[[str, Report], None] | None = None,
+    journal: Journal | None = None,
 ) -> SupervisionTree:
     """Open a tree of supervised children: ``async with open_supervisor(specs) as top``.
 
@@ -179,5 +179,7 @@ def open_supervisor(
     """
     if not math.isfinite(cleanup_allowance) or cleanup_allowance < 0:
         raise ValueError(f"cleanup_allowance must be a finite number of seconds, not {cleanup_allowance!r}")
-    described = supervise(specs, flags, extra=extra, may_restart=may_restart, chance=chance, on_report=on_report)
+    described = supervise(
+        specs, flags, extra=extra, may_restart=may_restart, chance=chance, on_report=on_report, journal=journal
+    )
     return SupervisionTree(described, name, cleanup_allowance)

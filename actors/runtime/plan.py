@@ -15,15 +15,28 @@ stumble on: whoever gives up ends abnormally and names the leaf that began it.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from copy import copy
 from enum import StrEnum
 from typing import Any, Final
 
 import attrs
 
+from actors.errors import ConfigError
+from actors.runtime.exits import Exhausted as Exhausted
 from actors.runtime.exits import Exit, Reason
+from actors.runtime.exits import FailedToStart as FailedToStart
 from actors.runtime.restart import Restart, Verdict, Window, delay_before, next_in_row, verdict
-from actors.runtime.specs import AutoShutdown, Brutal, ChildSpec, ChildType, Flags, Strategy
+from actors.runtime.specs import (
+    AutoShutdown,
+    Brutal,
+    ChildSpec,
+    ChildType,
+    Flags,
+    Strategy,
+    check_specs,
+    read_spec,
+    with_more,
+    without_args,
+)
 
 Key = Hashable
 
@@ -76,31 +89,6 @@ class Answer:
     def ok(self) -> bool:
         """Whether what was asked for is so now."""
         return self.word in (Word.ok, Word.ignored)
-
-
-@attrs.frozen
-class Exhausted:
-    """Why a supervisor gave up: the end that was one too many, and the path from that leaf upwards."""
-
-    cause: Exit
-    path: tuple[str, ...]
-    # Why a restart was refused, when it was not the budget of restarts that ran out.
-    refusal: str | None = None
-
-    def __str__(self) -> str:
-        why = "" if self.refusal is None else f"{self.refusal}; "
-        return f"restarts exhausted: {why}{self.cause} (through {' <- '.join(self.path)})"
-
-
-@attrs.frozen
-class FailedToStart:
-    """What a supervisor ends with that could not start a child."""
-
-    id: Key
-    end: Exit
-
-    def __str__(self) -> str:
-        return f"child {self.id!r} failed to start: {self.end}"
 
 
 class Topic(StrEnum):
@@ -174,6 +162,8 @@ class Kept:
     run: int = 0
     ref: Any = None
     since: float = 0.0
+    # How far the restart reaches that is under way: as it was when that was decided, whatever the flags say now.
+    strategy: Strategy = Strategy.one_for_one
     # Restarts in a row, for the back-off.
     row: int = 0
     restarts: int = 0
@@ -202,23 +192,6 @@ class Count:
     workers: int
 
 
-def with_more(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
-    """Give a spec with more arguments behind its own."""
-    return _with_args(spec, (*spec.args, *args)) if args else spec
-
-
-def without_args(spec: ChildSpec) -> ChildSpec:
-    """Give a spec that keeps none of its arguments."""
-    return _with_args(spec, ())
-
-
-def _with_args(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
-    # Everything in it was checked when it was made, and a start should not pay for that again.
-    changed = copy(spec)
-    object.__setattr__(changed, "args", args)
-    return changed
-
-
 def _never_asked(_key: Key, _now: float) -> str | None:
     return None
 
@@ -245,6 +218,8 @@ class Plan:
         self.window = Window()
         # Whether it is ending, or halted: nothing is started or restarted any more.
         self.stopping = False
+        # How far the restart reaches whose starts were ordered last.
+        self.reach = Strategy.one_for_one
         self._may_restart = may_restart
         self._chance = chance
         self._made = 0
@@ -288,10 +263,13 @@ class Plan:
         """Note that a child does not want to run."""
         self._settle(self.children[key])
 
-    def cut(self, key: Key, end: Exit) -> list[Order]:
-        """Note a start that was given up because everything stops; an error of its own is reported."""
+    def cut(self, key: Key, end: Exit, why: Why = Why.boot) -> list[Order]:
+        """Note a start that was given up by who asked, or because everything stops; an error of its own is reported."""
         kept = self.children[key]
-        self._settle(kept)
+        if why is Why.by_hand:
+            self._drop(kept)
+        else:
+            self._settle(kept)
         real = end.lost is not None or end.reason not in (Reason.normal, Reason.shutdown, Reason.killed)
         return [Report(Topic.start_failed, kept.spec.id, end)] if real else []
 
@@ -356,11 +334,16 @@ class Plan:
         self.window, within = self.window.spend(now, self.flags.intensity, self.flags.period)
         if not within:
             return self._give_up(kept, end, f"more than {self.flags.intensity} in {self.flags.period:g} s")
-        ran_for = 0.0 if attempt_failed else now - kept.since
+        # Not until now: how long this supervisor was busy is not the child's merit.
+        ran_for = 0.0 if attempt_failed else end.ended_at - kept.since
         kept.row = next_in_row(kept.row, ran_for, self.flags.backoff)
         delay = delay_before(kept.row, self.flags.backoff, self._chance())
         self._void(kept)
         kept.status = Status.restarting
+        kept.strategy = self.flags.strategy
+        if attempt_failed and self.reach is not Strategy.one_for_one is kept.strategy:
+            # The rest of the group still lies where the restart under way has stopped it.
+            kept.strategy = Strategy.rest_for_one
         stops = self._group_stops(kept)
         if attempt_failed or delay > 0:
             return [*stops, Note(kept.key, kept.token, delay)]
@@ -374,10 +357,10 @@ class Plan:
         return self._group_stops(kept) + self._group_starts(kept)
 
     def _group(self, kept: Kept) -> list[Kept]:
-        if self.flags.strategy is Strategy.one_for_one:
+        if kept.strategy is Strategy.one_for_one:
             return [kept]
         every = list(self.children.values())
-        if self.flags.strategy is Strategy.one_for_all:
+        if kept.strategy is Strategy.one_for_all:
             return every
         return every[every.index(kept) :]
 
@@ -390,6 +373,7 @@ class Plan:
         return [Stop((each.key,)) for each in reversed(others) if each.status is Status.live]
 
     def _group_starts(self, kept: Kept) -> list[Order]:
+        self.reach = kept.strategy
         # Temporary ones that the group stop ends are not started again; no other temporary one is without a ref.
         group = (each for each in self._group(kept) if each is kept or each.spec.restart is not Restart.temporary)
         return [Start(each.key) for each in group]
@@ -397,11 +381,12 @@ class Plan:
     def _give_up(self, kept: Kept, end: Exit, detail: str, refusal: str | None = None) -> list[Order]:
         self.stopping = True
         self._rest(kept)
-        gone = Exhausted(end, (end.path, self.path), refusal)
+        tried = max(kept.run - 1, 0)
+        gone = Exhausted(end, (end.path, self.path), refusal, (tried,))
         if isinstance(end.payload, Exhausted) and end.reason is Reason.restarts_exhausted:
             # One root cause, taken over and never nested.
             below = end.payload
-            gone = Exhausted(below.cause, (*below.path, self.path), refusal or below.refusal)
+            gone = Exhausted(below.cause, (*below.path, self.path), refusal or below.refusal, (*below.tried, tried))
         report = Report(Topic.restarts_exhausted, kept.spec.id, end, detail)
         return [report, *self._stops(), Finish(Reason.restarts_exhausted, gone)]
 
@@ -436,9 +421,16 @@ class Plan:
     # ── requests ────────────────────────────────────────────────────────────
 
     def start_child(self, spec: ChildSpec | None, args: tuple[Any, ...] = ()) -> Answer | Start:
-        """Answer a request for a new child, or order its start; without a spec by the template and ``args``."""
+        """Answer a request for a new child, or order its start; without a spec by the template and ``args``.
+
+        Raises:
+            ConfigError: it does not fit the flags as they are now; nothing changed.
+        """
         if self.stopping:
             return Answer(Word.stopping)
+        if spec is not None and spec.significant:
+            # The flags may have changed since it was asked for.
+            read_spec(spec, "child", self.flags)
         if self.flags.dynamic:
             most = self.flags.max_children
             if most is not None and len(self.children) >= most:
@@ -501,9 +493,17 @@ class Plan:
             faults += [("flags.auto_shutdown", text.format(id)) for id in held if id not in given]
         return faults
 
-    def reconfigure(self, flags: Flags, specs: tuple[ChildSpec, ...]) -> Answer:
-        """Take new flags and specs; they apply from their next use. What runs goes on."""
-        assert not self.misfits(flags, specs), "misfits are refused before"
+    def reconfigure(self, flags: Flags | None, specs: tuple[ChildSpec, ...]) -> Answer:
+        """Take new flags, or keep those that are, and take specs; they apply from their next use. What runs goes on.
+
+        Raises:
+            ConfigError: something does not fit as things are now, whatever fitted when it was asked; nothing changed.
+        """
+        flags = self.flags if flags is None else flags
+        check_specs(specs, flags)
+        faults = self.misfits(flags, specs)
+        if faults:
+            raise ConfigError(*faults)
         self.flags = flags
         for spec in specs:
             if flags.dynamic:

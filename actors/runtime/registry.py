@@ -10,6 +10,7 @@ a mark until the name is taken again or forgotten, a waiting look-up until it
 returns or is cancelled.
 """
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import trio
@@ -25,9 +26,10 @@ class Registry(Generic[R]):
     def __init__(self) -> None:
         # In the order of registering.
         self._refs: dict[str, R] = {}
-        self._restarting: set[str] = set()
-        # Tasks parked until the name is taken.
-        self._waiting: dict[str, dict[trio.lowlevel.Task, None]] = {}
+        # Marked names, and who brings each back.
+        self._restarting: dict[str, Any] = {}
+        # Tasks parked until the name is taken, each with what is called in the step that wakes it.
+        self._waiting: dict[str, dict[trio.lowlevel.Task, Callable[[], None] | None]] = {}
 
     def register(self, name: str, ref: R) -> None:
         """Give ``name`` to ``ref``, clear its mark, and wake whoever waits for it.
@@ -38,9 +40,8 @@ class Registry(Generic[R]):
         if name in self._refs:
             raise AlreadyRegistered(name, self._refs[name])
         self._refs[name] = ref
-        self._restarting.discard(name)
-        for task in self._waiting.pop(name, ()):
-            trio.lowlevel.reschedule(task)
+        self._restarting.pop(name, None)
+        self._wake(name)
 
     def unregister(self, name: str, ref: R) -> None:
         """Free ``name`` if it still leads to ``ref``; else nothing happens. A mark stays."""
@@ -58,20 +59,25 @@ class Registry(Generic[R]):
             raise NameRestarting(name)
         return ref
 
-    def restarting(self, name: str) -> None:
+    def restarting(self, name: str, by: Any = None) -> None:
         """Mark ``name``: it will be taken again. Whoever marks it must `register` or `forget` it.
+
+        ``by`` is who brings it back, for those that wait for it.
 
         A mark may come before or after the former incarnation's `unregister`; while
         somebody has the name, look-ups give that one.
         """
-        self._restarting.add(name)
+        self._restarting[name] = by
+
+    def is_restarting(self, name: str) -> bool:
+        """Whether ``name`` is marked: it will be taken again."""
+        return name in self._restarting
 
     def forget(self, name: str) -> None:
         """Clear the mark: the name will not come back. Who has the name keeps it."""
-        self._restarting.discard(name)
+        self._restarting.pop(name, None)
         # Whoever waits for its return looks again.
-        for task in self._waiting.pop(name, ()):
-            trio.lowlevel.reschedule(task)
+        self._wake(name)
 
     def names(self) -> tuple[str, ...]:
         """List the names that are taken, in the order of registering."""
@@ -91,23 +97,34 @@ class Registry(Generic[R]):
             await self._park(name)
         return self._refs[name]
 
-    async def wait_back(self, name: str) -> R | None:
+    async def wait_back(self, name: str, stand: Callable[[Any], Callable[[], None] | None] | None = None) -> R | None:
         """Wait while ``name`` is between two incarnations; give who has it then, None when it does not come back.
+
+        ``stand`` is told, before each wait, who brings the name back; what it gives is
+        called in the step that ends that wait. What it raises goes through.
 
         Checkpoint: always.
         Cancellation: nothing is left behind.
         """
         await trio.lowlevel.checkpoint()
         while name not in self._refs and name in self._restarting:
-            await self._park(name)
+            await self._park(name, None if stand is None else stand(self._restarting[name]))
         return self._refs.get(name)
 
-    async def _park(self, name: str) -> None:
+    def _wake(self, name: str) -> None:
+        for task, on_woken in self._waiting.pop(name, {}).items():
+            if on_woken is not None:
+                on_woken()
+            trio.lowlevel.reschedule(task)
+
+    async def _park(self, name: str, on_woken: Callable[[], None] | None = None) -> None:
         waiting = self._waiting.setdefault(name, {})
         task = trio.lowlevel.current_task()
-        waiting[task] = None
+        waiting[task] = on_woken
 
         def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            if on_woken is not None:
+                on_woken()
             del waiting[task]
             if not waiting:
                 del self._waiting[name]

@@ -13,6 +13,7 @@ that never shuts down by itself) is looked at where both are known: `read_spec`.
 import difflib
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import copy
 from enum import Enum, StrEnum
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -136,7 +137,7 @@ class ChildSpec:
     overflow: str = attrs.field(default="wait", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        _check(self, _SPEC, f"child[{_shown(self.id)}]")
+        _check(self, _SPEC, f"child[{shown(self.id)}]")
 
 
 @attrs.frozen
@@ -198,7 +199,7 @@ def check_specs(
     """
     read, faults = _read(_FLAGS, {} if flags is None else flags, "flags")
     if not isinstance(specs, list | tuple):
-        raise ConfigError(*faults, (at, f"{_shown(specs)} is no list; give one of specs, in the order of starting"))
+        raise ConfigError(*faults, (at, f"{shown(specs)} is no list; give one of specs, in the order of starting"))
     known: list[ChildSpec] = []
     first: dict[Hashable, int] = {}
     for index, plain in enumerate(specs):
@@ -207,7 +208,7 @@ def check_specs(
         if where is not None and not (read is not None and read.dynamic):
             before = first.setdefault(_given_id(plain), index)
             if before != index:
-                text = f"{_shown(_given_id(plain))} is the id of {at}[{before}] already; give each child its own"
+                text = f"{shown(_given_id(plain))} is the id of {at}[{before}] already; give each child its own"
                 faults.append((f"{place}.id", text))
                 where = None
         spec, wrong = _read_under(plain, where or place, read)
@@ -217,6 +218,23 @@ def check_specs(
     if faults:
         raise ConfigError(*faults)
     return tuple(known)
+
+
+def with_more(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
+    """Give a spec with more arguments behind its own."""
+    return _with_args(spec, (*spec.args, *args)) if args else spec
+
+
+def without_args(spec: ChildSpec) -> ChildSpec:
+    """Give a spec that keeps none of its arguments."""
+    return _with_args(spec, ())
+
+
+def _with_args(spec: ChildSpec, args: tuple[Any, ...]) -> ChildSpec:
+    # Everything in it was checked when it was made, and a start should not pay for that again.
+    changed = copy(spec)
+    object.__setattr__(changed, "args", args)
+    return changed
 
 
 def warnings_of(spec: ChildSpec, flags: Flags) -> tuple[str, ...]:
@@ -235,7 +253,7 @@ def warnings_of(spec: ChildSpec, flags: Flags) -> tuple[str, ...]:
     if flags.backoff is not None:
         slow.append(("backoff.minimum", "waiting", flags.backoff.minimum))
     return tuple(
-        f"child {_shown(spec.id)}: {doing} may take so long that {whose} never runs out and the child is restarted for "
+        f"child {shown(spec.id)}: {doing} may take so long that {whose} never runs out and the child is restarted for "
         f"ever: {key} {seconds:g} s is not below {budget.period:g} s / {budget.intensity}; "
         f"lower {key} or the intensity, or make the period longer"
         for whose, budget in budgets
@@ -277,7 +295,7 @@ def _place(plain: object, place: str, at: str) -> str | None:
         _usable_id(_given_id(plain))
     except ConfigError:
         return None
-    return f"{at}[{_shown(_given_id(plain))}]"
+    return f"{at}[{shown(_given_id(plain))}]"
 
 
 # ── the checks ──────────────────────────────────────────────────────────────
@@ -348,10 +366,10 @@ def _below(at: str, path: str) -> str:
 
 def _odd(at: str, key: object) -> str:
     """Give the path of a key that may be anything."""
-    return _below(at, key) if isinstance(key, str) and key else f"{at}[{_shown(key)}]"
+    return _below(at, key) if isinstance(key, str) and key else f"{at}[{shown(key)}]"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Give the text of a value for people: short, on one line, whatever its own ``__repr__`` does."""
     try:
         text = " ".join(repr(value).split())
@@ -361,7 +379,7 @@ def _shown(value: object) -> str:
 
 
 def _fault(value: object, remedy: str) -> ConfigError:
-    return ConfigError(("", f"{_shown(value)} cannot be used; give {remedy}"))
+    return ConfigError(("", f"{shown(value)} cannot be used; give {remedy}"))
 
 
 def _usable_id(value: Any) -> Any:
@@ -466,7 +484,7 @@ def _together_in_spec(kept: dict[str, Any]) -> Iterable[tuple[str, str]]:
     start = kept.get("start")
     if start is not None and not callable(start):
         if kept.get("args"):
-            yield "args", f"{_shown(kept['args'])} comes on top of arguments in start; write all of them in one place"
+            yield "args", f"{shown(kept['args'])} comes on top of arguments in start; write all of them in one place"
         kept["start"], kept["args"] = start[0], start[1:]
     if kept.get("significant") and kept.get("restart") is Restart.permanent:
         text = "True cannot be for a permanent child, which is restarted whenever it ends"

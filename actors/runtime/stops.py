@@ -28,12 +28,29 @@ class Stopped:
 
 
 @attrs.frozen
+class AbandonedThread:
+    """One worker thread that goes on without the actor that called: who that was, what it runs, and since when."""
+
+    path: str
+    function: str
+    since: float
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"{self.function}, called by {self.path}"
+
+
+@attrs.frozen
 class StopReceipt:
-    """The answer to a stop: one line for each task that was alive when it was asked, in the order they ended."""
+    """The answer to a stop: one line for each task that was alive when it was asked, in the order they ended.
+
+    ``threads`` are worker threads that one of them abandoned, and that go on.
+    """
 
     asked_at: float
     ended_at: float
     stopped: tuple[Stopped, ...] = ()
+    threads: tuple[AbandonedThread, ...] = ()
 
     @property
     def not_ended(self) -> tuple[str, ...]:
@@ -42,5 +59,5 @@ class StopReceipt:
 
     @property
     def complete(self) -> bool:
-        """Whether everything has ended."""
+        """Whether every task has ended; a thread that goes on belongs to none of them any more."""
         return not self.not_ended

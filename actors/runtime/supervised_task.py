@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from actors.runtime.actor import waiting_for
+from actors.runtime.between import KeepsName
 from actors.runtime.child import Child, Owner
 from actors.runtime.exits import Exit
 
@@ -36,14 +38,18 @@ class TaskRef:
         """Wait for the end, and give it.
 
         Cancellation: the task is not disturbed.
+
+        Raises:
+            WouldDeadlock: the task waits for the one who awaits it, perhaps through others.
         """
-        return await self._task.wait_ended()
+        with waiting_for(self._task, "the end of"):
+            return await self._task.wait_ended()
 
 
-class Task(Child):
+class Task(KeepsName, Child):
     """A child whose work is one coroutine. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_coroutine", "_name", "ref", "says_ready")
+    __slots__ = ("_coroutine", "name", "ref", "says_ready")
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class Task(Child):
     ) -> None:
         super().__init__(path, parent, host, may_parent=False)
         self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
-        self._name = name
+        self.name = name
         # Whether the function tells by itself when it is ready, as trio's own convention has it.
         self.says_ready = says_ready
         self.ref = TaskRef(self)
@@ -67,8 +73,8 @@ class Task(Child):
 
         Cancellation: the child ends as ``shutdown``.
         """
-        if self._name is not None:
-            self.host.registry.register(self._name, self.ref)
+        if self.name is not None:
+            self.host.registry.register(self.name, self.ref)
         coroutine, self._coroutine = self._coroutine, None
         assert coroutine is not None, "a task runs once"
         if not self.says_ready:
@@ -77,7 +83,7 @@ class Task(Child):
 
     def ended(self, exit: Exit) -> None:
         """Free the name, and close a coroutine that never ran, so that Python does not complain of it."""
-        if self._name is not None:
-            self.host.registry.unregister(self._name, self.ref)
+        if self.name is not None:
+            self.give_back_name(self.ref, exit)
         if self._coroutine is not None:
             self._coroutine.close()

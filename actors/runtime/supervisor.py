@@ -28,15 +28,16 @@ import trio
 
 from actors.errors import AlreadyRegistered, MailboxClosed, WouldDeadlock
 from actors.runtime.actor import Actor, Asked, Call
+from actors.runtime.between import Between, KeepsName
 from actors.runtime.child import Child, Owner, Startable, Starter
 from actors.runtime.exits import Exit, Reason, root_cause
 from actors.runtime.mailbox import NOTHING
 from actors.runtime.notes import Notes
-from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Plan, Report, Start, Status, Stop, Why, Word
+from actors.runtime.plan import Answer, Exhausted, Finish, Note, Order, Report, Start, Status, Stop, Why, Word
 from actors.runtime.restart import Restart, Verdict, verdict
-from actors.runtime.specs import Brutal, ChildSpec, Strategy
+from actors.runtime.specs import Brutal, ChildSpec, Strategy, shown
 from actors.runtime.starting import Ignore, TaskStatus, starts_ready, wants_status
-from actors.runtime.supervise import Supervise
+from actors.runtime.supervise import Supervise, planned
 from actors.runtime.supervise import supervise as supervise
 from actors.runtime.supervised_task import Task
 from actors.runtime.supervisor_ref import (
@@ -80,24 +81,23 @@ class _Left:
     child: Child
 
 
-class Supervisor(Actor[Any]):
+class Supervisor(KeepsName, Actor[Any]):
     """The shell around a plan. Its ``name`` is registered while it runs."""
 
-    __slots__ = ("_between", "_by_key", "_done", "_name", "_names", "_notes", "_of", "_reviving", "_starter", "handle", "plan", "supervise")  # noqa: E501
+    __slots__ = ("_between", "_by_key", "_done", "_names", "_notes", "_of", "_reviving", "_starter", "handle", "name", "plan", "supervise")  # noqa: E501
 
     def __init__(
         self, path: str, parent: Child | None, host: Owner, supervise: Supervise, name: str | None = None
     ) -> None:
         super().__init__(path, parent, host, self._never, may_parent=True)
-        more = {} if supervise.may_restart is None else {"may_restart": supervise.may_restart}
         self.supervise = supervise
-        self.plan = Plan(path, supervise.flags, supervise.specs, chance=supervise.chance, **more)
-        self._name = name
+        self.plan = planned(path, supervise, trio.current_time)
+        self.name = name
         # Which key and incarnation a task is, and the way back; kept for live tasks only.
         self._of: dict[Child, tuple[Hashable, int]] = {}
         self._by_key: dict[Hashable, Child] = {}
         # Ended incarnations of named actors, and of those whose messages are kept, until it is known what follows.
-        self._between: dict[Hashable, Child] = {}
+        self._between = Between(self.plan, host.registry)
         self._notes = Notes(self.plan, host.deadlines, self.mailbox.wake)
         # Children that a group restart stops, to start them again.
         self._reviving: tuple[Hashable, ...] = ()
@@ -155,8 +155,8 @@ class Supervisor(Actor[Any]):
 
         Cancellation: its children have ended before.
         """
-        if self._name is not None:
-            self.host.registry.register(self._name, self.handle)
+        if self.name is not None:
+            self.host.registry.register(self.name, self.handle)
         try:
             await self._carry(self.plan.boot())
             if self._done is None and not self.ending:
@@ -168,7 +168,7 @@ class Supervisor(Actor[Any]):
             # A fault of its own: nobody is left to decide about its children, so they end first.
             self.plan.stopping = True
             with trio.CancelScope(shield=True):
-                await self._stop_tasks(list(self.children or ()), None)
+                await self._stop(tuple(self._by_key))
             raise
 
     async def _serve(self) -> None:
@@ -209,8 +209,7 @@ class Supervisor(Actor[Any]):
         key, run = place
         if self._by_key.get(key) is child:
             del self._by_key[key]
-        if child.returns:
-            self._between[key] = child
+        self._between.keep(key, child)
         await self._carry(self.plan.ended(key, run, child.exit, trio.current_time()))
 
     def _child_left(self, child: Child) -> None:
@@ -259,14 +258,18 @@ class Supervisor(Actor[Any]):
                 self._report_all(self.plan.ended(*place, message.child.exit, trio.current_time()))
         self.mailbox.put_back(unread)
         self._notes.drop_all()
-        for former in self._between.values():
-            former.let_go()
-        self._between.clear()
-        if self._name is not None:
-            self.host.registry.unregister(self._name, self.handle)
+        self._between.drop_all()
+        self.give_back_name(self.handle, exit)
         super().ended(exit)
 
     # ── between two incarnations ────────────────────────────────────────────
+
+    def restarts_of(self, child: Child) -> int:
+        """Count how often a child had been started again when this incarnation of it began."""
+        place = self._of.get(child)
+        kept = None if place is None else self.plan.children.get(place[0])
+        # While a restart is under way it is not counted yet.
+        return 0 if kept is None else kept.restarts + (kept.status is Status.restarting)
 
     def brings_back(self, child: Child, exit: Exit) -> bool:
         """Whether a child that ends so is most likely started again; asked in the step of its end."""
@@ -274,15 +277,12 @@ class Supervisor(Actor[Any]):
         kept = None if place is None else self.plan.children.get(place[0])
         if kept is None or self.ending or kept.run != place[1] or kept.status is Status.idle:  # type: ignore[index]
             return False
+        if kept.status is Status.restarting:
+            # However the attempt ended, it is made again; one that ignored is let go when that is known.
+            return True
         if kept.key in self._reviving:
             return kept.spec.restart is not Restart.temporary
         return verdict(kept.spec.restart, exit.reason) is Verdict.restart
-
-    def _let_go(self) -> None:
-        """Free names and messages that were kept for an incarnation that does not come."""
-        for key in list(self._between):
-            if not self.plan.comes_back(key):
-                self._between.pop(key).let_go()
 
     # ── carrying out ────────────────────────────────────────────────────────
 
@@ -293,7 +293,7 @@ class Supervisor(Actor[Any]):
     def _tidy(self) -> None:
         self._notes.sweep()
         if self._between:
-            self._let_go()
+            self._between.sweep()
 
     async def _carry_out(self, orders: list[Order]) -> None:
         left = deque(orders)
@@ -339,7 +339,8 @@ class Supervisor(Actor[Any]):
 
     def _report(self, report: Report) -> None:
         if self.supervise.on_report is None:
-            log.error("%s: %s: child %r: %s %s", self.path, report.topic, report.child, report.end, report.detail)
+            said = report.end.blame()
+            log.error("%s: %s: child %r: %s %s", self.path, report.topic, report.child, said, report.detail)
             return
         try:
             self.supervise.on_report(self.path, report)
@@ -359,9 +360,7 @@ class Supervisor(Actor[Any]):
             return None
         run = self.plan.begins(order.key)
         # Nobody is started after this one, so a plain function need not have run to count as ready.
-        alone = self.plan.flags.dynamic or (
-            order.why is Why.restart and self.plan.flags.strategy is Strategy.one_for_one
-        )
+        alone = self.plan.flags.dynamic or (order.why is Why.restart and self.plan.reach is Strategy.one_for_one)
         result = await self._begin(order.key, run, kept.spec, alone=alone)
         if isinstance(result, Exit):
             if self.ending:
@@ -381,13 +380,11 @@ class Supervisor(Actor[Any]):
         if not isinstance(child, Child):
             return child
         if alone and spec.name is None and isinstance(child, Task) and not child.says_ready:
-            self._between.pop(key, None)
+            self._between.ready(key, spec, child)
             self._take_in(key, run, child)
             return _Begun(child.ref, None)
         starter = child.starter = self._starter = Starter()
-        former = self._between.get(key)
-        if former is not None:
-            former.followed_by(child)
+        self._between.hand_on(key, child)
         self._take_in(key, run, child)
         if call is not None:
             # A caller that gives up wants no child.
@@ -396,13 +393,14 @@ class Supervisor(Actor[Any]):
         if spec.start_timeout is not None:
             at = trio.current_time() + spec.start_timeout
             timeout = self.host.deadlines.at(at, partial(starter.resolve, ready=False, extra=_TOO_SLOW))
-        with self._waiting([child], "the start of"):
+        # Over in the step in which the child is ready, and not only when this task runs: the child may ask at once.
+        with self._waiting(lambda: () if starter.over else (child,), "the start of"):
             await starter.wait()
         if timeout is not None:
             timeout.cancel()
         child.starter = self._starter = None
         if starter.ready:
-            self._between.pop(key, None)
+            self._between.ready(key, spec, child)
             return _Begun(ref_of(child), starter.extra)
         return await self._not_begun(key, child, starter)
 
@@ -422,13 +420,13 @@ class Supervisor(Actor[Any]):
         assert child.exit is not None
         self._of.pop(child, None)
         self._by_key.pop(key, None)
-        if child.returns:
-            self._between.setdefault(key, child)
+        self._between.keep(key, child)
         if isinstance(starter.extra, Ignore):
             return starter.extra
         if starter.extra is _TOO_SLOW:
             slow = trio.TooSlowError(f"{child.path} was not ready in time")
-            return attrs.evolve(child.exit, reason=Reason.error, cause=slow)
+            own = child.exit.lost if child.exit.cause is None else child.exit.cause
+            return attrs.evolve(child.exit, reason=Reason.error, cause=slow, lost=own)
         if child.exit.reason is Reason.normal and not isinstance(child, Supervisor):
             if isinstance(child.value, Ignore):
                 return child.value
@@ -466,10 +464,8 @@ class Supervisor(Actor[Any]):
                 status.child = child
             return child
         if isinstance(made, Supervise):
-            if made.on_report is None:
-                made = attrs.evolve(made, on_report=self.supervise.on_report)
-            return Supervisor(path, self, self.host, made, spec.name)
-        value = TypeError(f"start gave {made!r}, which is no coroutine, behaviour or supervisor")
+            return Supervisor(path, self, self.host, made.below(self.supervise), spec.name)
+        value = TypeError(f"start gave {shown(made)}, which is no coroutine, behaviour or supervisor")
         return Exit(path, Reason.bad_return, trio.current_time(), cause=value)
 
     # ── stopping ────────────────────────────────────────────────────────────
@@ -481,9 +477,8 @@ class Supervisor(Actor[Any]):
             self._of.pop(child, None)
             self._by_key.pop(key, None)
             assert child.exit is not None
-            if child.returns:
-                # Until the orders are carried out: a group restart starts it again.
-                self._between.setdefault(key, child)
+            # Until the orders are carried out: a group restart starts it again.
+            self._between.keep(key, child)
             self._report_all(self.plan.stopped(key, child.exit))
 
     async def _stop_tasks(self, children: list[Child], why: object) -> None:
@@ -491,13 +486,13 @@ class Supervisor(Actor[Any]):
         for child in children:
             # Their ends are waited for here, so no message about them is needed; who may leave something
             # for a next incarnation looks itself up at its end.
-            if self.plan.flags.dynamic or isinstance(child, Task):
+            if self.plan.flags.dynamic or (isinstance(child, Task) and child.name is None):
                 self._of.pop(child, None)
         with self._waiting(children, "the end of"):
             await self.host.stop_children(graces, why)
 
     @contextmanager
-    def _waiting(self, children: Sequence[Child], what: str) -> Iterator[None]:
+    def _waiting(self, children: Sequence[Child] | Callable[[], Sequence[Child]], what: str) -> Iterator[None]:
         """Stand in the wait-for graph while this loop waits for children, so that one that asks back is told."""
         wait = None
         # What would close a cycle here is bounded by a grace all the same; only a request of a child is refused.
@@ -522,7 +517,7 @@ class Supervisor(Actor[Any]):
         handler = _REQUESTS.get(type(call.message))
         if handler is None:
             log.warning("%s: dropped a request it does not know: %r", self.path, call.message)
-            call.fail(TypeError(f"{self.path} is a supervisor and does not know {call.message!r}"))
+            call.fail(TypeError(f"{self.path} is a supervisor and does not know {shown(call.message)}"))
             return
         try:
             answer = handler(self, call.message, call)
@@ -546,10 +541,12 @@ class Supervisor(Actor[Any]):
         key = order.key
         run = self.plan.begins(key)
         result = await self._begin(key, run, self.plan.children[key].spec, call)
+        if isinstance(result, Exit) and (self.ending or not call.waiting):
+            # Nobody reads the reason, so an error of its own is reported.
+            self._report_all(self.plan.cut(key, result, order.why))
+            return Answer(Word.stopping)
         if isinstance(result, Exit):
             self.plan.start_failed(key, order.why, result, trio.current_time())
-            if self.ending:
-                return Answer(Word.stopping)
             if isinstance(result.cause, AlreadyRegistered):
                 return Answer(Word.already_started, result.cause.ref, reason=result)
             return Answer(Word.error, reason=result)

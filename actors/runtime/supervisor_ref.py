@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import attrs
 import trio
@@ -21,6 +21,7 @@ from actors.runtime.plan import Answer, Count, Listed, Plan, Word
 from actors.runtime.specs import ChildSpec, Flags, check_specs, read_flags, read_spec
 from actors.runtime.stops import How, Stopped, StopReceipt
 from actors.runtime.supervise import warn_of
+from actors.runtime.threads import HasThreads
 
 # ── what is asked ───────────────────────────────────────────────────────────
 
@@ -78,9 +79,9 @@ class Counting:
 
 @attrs.frozen
 class Reconfigure:
-    """Take new flags and specs, which were checked."""
+    """Take new flags, or keep those that are, and take specs."""
 
-    flags: Flags
+    flags: Flags | None
     specs: tuple[ChildSpec, ...]
 
 
@@ -266,7 +267,7 @@ class SupervisorRef:
         if faults:
             raise ConfigError(*faults)
         warn_of(known, read)
-        return await self._request(Reconfigure(read, known), timeout)
+        return await self._request(Reconfigure(None if flags is None else read, known), timeout)
 
     async def stop(self, why: object = None, *, grace: float = math.inf) -> StopReceipt:
         """Ask it to stop its children in order and to end, wait for that, and say how each one ended.
@@ -326,7 +327,8 @@ async def stop_with_receipt(top: Child, grace: float, why: object) -> StopReceip
     await top.host.stop_children([(top, grace)], why)
     # Those that ended together keep the order of the tree, children first.
     lines = sorted((_line(node, asked_at) for node in nodes), key=_ended_at)
-    return StopReceipt(asked_at, trio.current_time(), tuple(lines))
+    threads = cast(HasThreads, top.host).threads.left_by(nodes)
+    return StopReceipt(asked_at, trio.current_time(), tuple(lines), threads)
 
 
 def _line(node: Child, asked_at: float) -> Stopped:

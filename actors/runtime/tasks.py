@@ -10,8 +10,9 @@ result to whoever started it, once:
         async for done in results:      # in the order of ``images``
             ...
 
-A linked task and the actor that started it end together; an unlinked one leaves
-the actor a `Down` message, unless its result is awaited first.
+A linked task is stopped when the actor that started it ends, and the actor ends
+when the task fails. An unlinked one leaves the actor a `Down` message, unless its
+result is awaited first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import attrs
 import trio
@@ -33,7 +34,7 @@ from actors.runtime.behaviour import BehaviourActor
 from actors.runtime.child import CURRENT, Child
 from actors.runtime.deadlines import Entry, judged_timeout
 from actors.runtime.exits import Exit, Reason
-from actors.runtime.links import Monitor, child_of, link
+from actors.runtime.links import Monitor, child_of, link_task
 from actors.runtime.restart import Restart
 from actors.runtime.specs import ChildSpec
 from actors.runtime.supervisor import SupervisorRef
@@ -79,8 +80,9 @@ async def start_task(
 ) -> TaskHandle[R]:
     """Run ``function(*args)`` under a dynamic supervisor.
 
-    Called by an actor, ``linked`` ties both ends together; unlinked, the actor gets one
-    `Down`. Called by any other task, the result alone tells.
+    Called by an actor, a ``linked`` task is stopped when the actor ends, however it ends,
+    and the actor ends when the task fails; unlinked, the actor gets one `Down`. Called by
+    any other task, the result alone tells.
 
     Cancellation: nothing was started.
 
@@ -93,10 +95,11 @@ async def start_task(
         raise ChildRefused(supervisor.path, answer.word, answer.reason)
     starter = CURRENT.get()
     monitor = None
+    # It may have ended already, as its supervisor may have answered some turns ago: then its true end is told.
     if starter is not None and linked:
-        link(starter, answer.ref)
+        link_task(starter, answer.ref)
     elif isinstance(starter, BehaviourActor):
-        monitor = Monitor(starter, answer.ref)
+        monitor = Monitor(starter, answer.ref, known=True)
     return TaskHandle(answer.ref, monitor)
 
 
@@ -150,6 +153,8 @@ class Stream(Generic[R]):
         self._on_timeout = on_timeout
         self._running: deque[_Item] = deque()
         self._exhausted = False
+        # Taken from the items, and not started yet: a cancel may come in between.
+        self._next: Any = _NONE
 
     async def __aenter__(self) -> Stream[R]:
         return self
@@ -170,12 +175,14 @@ class Stream(Generic[R]):
         Raises:
             ChildRefused: the supervisor takes no more children; what was begun is stopped.
             trio.TooSlowError: an item took too long, and the stream is to fail.
+            WouldDeadlock: the item waits for the one who reads the stream, perhaps through others.
         """
         await self._fill()
         if not self._running:
             raise StopAsyncIteration
         first = self._running[0]
-        exit = await first.child.wait_ended()
+        with waiting_for(first.child, "the result of"):
+            exit = await first.child.wait_ended()
         self._running.popleft()
         if first.limit is not None:
             first.limit.cancel()
@@ -187,15 +194,17 @@ class Stream(Generic[R]):
     async def _fill(self) -> None:
         while not self._exhausted and len(self._running) < self._most:
             try:
-                item = next(self._items)
+                if self._next is _NONE:
+                    self._next = next(self._items)
             except StopIteration:
                 self._exhausted = True
                 return
             try:
-                handle = await start_task(self._supervisor, self._function, item, linked=False)
+                handle = await start_task(self._supervisor, self._function, self._next, linked=False)
             except ChildRefused:
                 await self._stop()
                 raise
+            self._next = _NONE
             started = _Item(child_of(handle.ref))
             if handle._monitor is not None:
                 # The result tells; a message beside it would tell twice.
@@ -220,12 +229,23 @@ class Stream(Generic[R]):
 
 
 _GRACE = 5.0
+# No item was taken; an item may be None.
+_NONE: Final = object()
+
+
+class HasServices(Protocol):
+    """A host that runs what goes on beside its tree."""
+
+    services: trio.Nursery
 
 
 def _out_of_time(item: _Item) -> None:
     if item.child.exit is None:
         item.timed_out = True
         item.child.order_kill()
+        # Its end is waited for within the kill wait, by the host: whoever reads the stream may be elsewhere.
+        host = cast(HasServices, item.child.host)
+        host.services.start_soon(item.child.host.stop_children, [(item.child, None)], None)
 
 
 def stream(

@@ -56,7 +56,8 @@ class Timer:
 
     def _tick(self) -> None:
         actor = self._actor
-        if self._every is None:
+        if self._every is None or actor.exit is not None:
+            # Made by an actor whose task has not left though its end is recorded: it must not go on for ever.
             self._timers.pop(self, None)
         else:
             self._entry = actor.host.deadlines.at(self._next(self._every), self._tick)

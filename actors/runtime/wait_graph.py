@@ -13,6 +13,9 @@ waits for them, and so on. Who is not in it waits for ever.
 
 A timeout is no excuse: a wait that only a timeout can end is refused too.
 
+A refusal must never be wrong, so whatever is in doubt can go on: who holds one
+of several and still works in another task may give it back from there.
+
 Only live waits are kept. A walk looks at what can be reached from the targets
 and at nothing else, each edge at most twice, and it does not recurse: a chain
 of 100,000 is walked like any other.
@@ -34,8 +37,10 @@ SHOWN: Final = 8
 class Wait:
     """One wait that stands. Hand it to `WaitGraph.end` when it is over, however it ended.
 
-    ``what`` is worded so that a name can follow: "an answer from". ``alone`` says
-    that the waiter does nothing else meanwhile.
+    ``what`` is worded so that a name can follow: "an answer from". It is empty for a
+    limit, which does not wait itself: whoever waits for it waits for one of its holders,
+    and only these are named. ``alone`` says that the waiter does nothing else meanwhile,
+    ``lends`` that it gives back meanwhile what it holds of limits.
     """
 
     waiter: Hashable
@@ -43,6 +48,7 @@ class Wait:
     any_of: bool
     alone: bool
     _targets: tuple[Hashable, ...] | Callable[[], Iterable[Hashable]] = attrs.field(repr=False)
+    lends: bool = False
 
     @property
     def targets(self) -> tuple[Hashable, ...]:
@@ -67,16 +73,21 @@ _Stuck = dict[Hashable, list[_Open]]
 _Link = tuple[Wait, Hashable]
 
 
-def _nobody(_node: Hashable) -> Hashable | None:
+def _no_mark(_node: Hashable) -> Wait | None:
     return None
+
+
+def _nowhere(_node: Hashable) -> bool:
+    return False
 
 
 class WaitGraph:
     """The waits of one tree.
 
-    ``name`` gives the readable name of a node. ``standing`` gives the one target that a
-    node waits for by a mark of its own, without an entry here, or None: the cheap
-    form for a wait that happens often and closes a cycle seldom.
+    ``name`` gives the readable name of a node. ``standing`` gives the one wait that a
+    node has by a mark of its own, without an entry here, or None: the cheap form for a
+    wait that happens often and closes a cycle seldom. ``beside`` tells whether a node
+    whose wait stands may still work in another task, and give back what it holds.
 
         wait = graph.begin(me, [callee], what="an answer from", any_of=False)
         try:
@@ -88,10 +99,12 @@ class WaitGraph:
     def __init__(
         self,
         name: Callable[[Hashable], str] = str,
-        standing: Callable[[Hashable], Hashable | None] = _nobody,
+        standing: Callable[[Hashable], Wait | None] = _no_mark,
+        beside: Callable[[Hashable], bool] = _nowhere,
     ) -> None:
         self._name = name
         self._standing = standing
+        self._beside = beside
         # Nodes without a wait are not in it, so it is empty when nobody waits.
         self._waits: dict[Hashable, dict[Wait, None]] = {}
 
@@ -106,6 +119,7 @@ class WaitGraph:
         what: str,
         any_of: bool,
         alone: bool = True,
+        lends: bool = False,
     ) -> Wait:
         """Enter a wait of ``waiter`` for all of ``targets``, or with ``any_of`` for the first of them.
 
@@ -117,10 +131,14 @@ class WaitGraph:
         wait is never refused and blocks nobody. When that other task stops
         working, end the wait and begin it again as alone.
 
+        ``lends=True`` says that the waiter, once this has not refused, gives back what it
+        holds of limits: then nobody who needs that waits for the waiter.
+
         Raises:
             WouldDeadlock: it could never end. Nothing was entered.
         """
-        wait = Wait(waiter, what, any_of, alone, targets if callable(targets) else tuple(dict.fromkeys(targets)))
+        whom = targets if callable(targets) else tuple(dict.fromkeys(targets))
+        wait = Wait(waiter, what, any_of, alone, whom, lends)
         if alone and not self._sure_to_end(wait):
             stuck = self._stuck_with(wait)
             if waiter in stuck:
@@ -128,7 +146,7 @@ class WaitGraph:
         self._waits.setdefault(waiter, {})[wait] = None
         return wait
 
-    def check(self, waiter: Hashable, target: Hashable, *, what: str) -> None:
+    def check(self, waiter: Hashable, target: Hashable, *, what: str, lends: bool = False) -> None:
         """Look whether a wait of ``waiter`` for ``target`` could ever end, and enter nothing.
 
         Free while nobody stands in the graph: a cycle has a wait that was entered.
@@ -137,7 +155,7 @@ class WaitGraph:
             WouldDeadlock: it could not.
         """
         if self._waits:
-            self.end(self.begin(waiter, (target,), what=what, any_of=False))
+            self.end(self.begin(waiter, (target,), what=what, any_of=False, lends=lends))
 
     def end(self, wait: Wait) -> None:
         """Take a wait out; nothing happens if it is out already."""
@@ -166,26 +184,41 @@ class WaitGraph:
                 links.append(f"{wait.what} somebody outside")
                 break
             node = self._telling(wait, targets)
-            links.append(self._object(wait, node, len(targets)))
+            links.append(self._object(wait.what, wait, node, len(targets)))
         return f"{first} waits for {', which waits for '.join(links) or 'nobody'}"
 
     # ── the walk ────────────────────────────────────────────────────────────
 
-    def _alone(self, node: Hashable) -> list[Wait]:
-        alone = [wait for wait in self._waits.get(node, ()) if wait.alone]
-        target = self._standing(node)
-        if target is not None:
-            alone.append(Wait(node, "the end of", False, True, (target,)))
-        return alone
+    def _blocking(self, node: Hashable, new: Wait | None) -> list[Wait]:
+        """Give the waits that block a node while ``new`` begins, without those that one at work can end."""
+        marked = self._standing(node)
+        waits = (*self._waits.get(node, ()), *(() if marked is None else (marked,)))
+        return [wait for wait in waits if wait.alone and not (wait.any_of and self._one_works(wait, new))]
+
+    def _one_works(self, wait: Wait, new: Wait | None) -> bool:
+        """Tell whether one of several plainly can go on, so that whoever waits for any of them can too."""
+        for holder in wait.targets:
+            if new is not None and holder == new.waiter:
+                # What it holds of a limit it gives back if the new wait says so.
+                works = new.lends and not wait.what
+            else:
+                works = not self._waits_alone(holder)
+            if works or self._beside(holder):
+                return True
+        return False
+
+    def _waits_alone(self, node: Hashable) -> bool:
+        return any(wait.alone for wait in self._waits.get(node, ())) or self._standing(node) is not None
 
     def _sure_to_end(self, wait: Wait) -> bool:
         """Tell whether nothing blocks those it waits for. Nearly every wait is such, and needs no walk."""
         targets = wait.targets
         # The common case by far, an ask of somebody who waits for nobody.
         if len(targets) == 1 and targets[0] not in self._waits and self._standing(targets[0]) is None:
-            return targets[0] != wait.waiter
-        works = (target != wait.waiter and not self._alone(target) for target in targets)
-        return not targets or (any(works) if wait.any_of else all(works))
+            return targets[0] != wait.waiter or (wait.any_of and self._beside(targets[0]))
+        if wait.any_of:
+            return not targets or self._one_works(wait, wait)
+        return all(target != wait.waiter and not self._blocking(target, wait) for target in targets)
 
     def _stuck_with(self, new: Wait) -> _Stuck:
         """Find who could never go on if ``new`` stood as well, among those that can be reached from it."""
@@ -199,7 +232,7 @@ class WaitGraph:
                 continue
             blocked_by[node] = []
             # Of the waiter's own only the new one is judged: whether the others can end was asked when they began.
-            for wait in [new] if node == new.waiter else self._alone(node):
+            for wait in [new] if node == new.waiter else self._blocking(node, new):
                 targets = wait.targets
                 if not targets:
                     continue
@@ -215,15 +248,21 @@ class WaitGraph:
     # ── words ───────────────────────────────────────────────────────────────
 
     def _refusal(self, links: list[_Link]) -> WouldDeadlock:
-        names = [self._name(links[0][0].waiter), *(self._name(target) for _, target in links)]
-        texts = (
-            f"{name} waits for {self._object(wait, target, len(wait.targets))}"
-            for name, (wait, target) in zip(names, links, strict=False)
-        )
+        names = [self._name(links[0][0].waiter)]
+        texts: list[str] = []
+        what = ""
+        for place, (wait, target) in enumerate(links, 1):
+            what = what or wait.what
+            if place < len(links) and not links[place][0].what:
+                # A limit: the next link says which of its holders the cycle goes on with.
+                continue
+            names.append(self._name(target))
+            texts.append(f"{names[-2]} waits for {self._object(what, wait, target, len(wait.targets))}")
+            what = ""
         return WouldDeadlock(tuple(names), tuple(texts))
 
-    def _object(self, wait: Wait, target: Hashable, count: int) -> str:
-        text = f"{wait.what} {self._name(target)}"
+    def _object(self, what: str, wait: Wait, target: Hashable, count: int) -> str:
+        text = f"{what} {self._name(target)}"
         if count > 1:
             text += f" ({'or' if wait.any_of else 'and'} {count - 1} more)"
         return text
@@ -234,7 +273,7 @@ class WaitGraph:
     def _telling(self, wait: Wait, targets: tuple[Hashable, ...]) -> Hashable:
         """Choose the target that tells why the wait lasts: of any, one that works; of all, one that does not."""
         for target in targets:
-            if bool(self._alone(target)) is not wait.any_of:
+            if bool(self._blocking(target, None)) is not wait.any_of:
                 return target
         return targets[0]
 
@@ -294,4 +333,6 @@ def _first_circle(stuck: _Stuck, waiter: Hashable) -> list[_Link]:
         # Whoever is stuck waits for somebody who is stuck: else it could go on.
         links.append(next(_stuck_links(stuck, node)))
         node = links[-1][1]
-    return links
+    closing = next(link for link in links if link[0].waiter == node)
+    # It is never told that it comes back to a limit: one link further is the holder that was named.
+    return links if closing[0].what else [*links, closing]

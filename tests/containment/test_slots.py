@@ -1,6 +1,7 @@
 """Slots: the cap is the cap at every instant, and whoever comes back goes first."""
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -15,6 +16,7 @@ from actors.containment.slots import MOVES, Seat, Slots, Tally
 class Worker:
     depth: int = 0
     seat: Seat = Seat.fresh
+    awaits: Any = None
 
 
 async def test_a_slot_is_granted_in_the_order_of_coming(autojump_clock: trio.testing.MockClock) -> None:
@@ -213,3 +215,31 @@ async def test_a_promoted_agent_goes_before_the_queued_and_after_those_who_come_
         assert parent.seat is Seat.working
         slots.leave(parent)
     assert second.seat is Seat.working and first.seat is Seat.queued
+
+
+async def test_whoever_stands_in_line_is_marked_until_the_step_that_grants_a_slot() -> None:
+    slots = Slots(1)
+    holder, back, fresh = Worker(), Worker(), Worker()
+    await slots.enter(back)
+    assert (slots.awaits, back.awaits) == ((back,), None)
+    slots.give_back(back)
+    assert slots.awaits is None
+    assert slots.line_up(holder)
+    assert not slots.line_up(fresh)
+
+    async def come_back() -> None:
+        slots.mark(back)
+        await slots.take_again(back)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_back)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (slots.awaits, back.awaits, fresh.awaits) == ((holder,), slots, slots)
+        slots.leave(holder)
+        # Its task has not run since.
+        assert (slots.awaits, back.awaits, fresh.awaits) == ((back,), None, slots)
+    slots.leave(fresh)
+    assert fresh.awaits is None
+    back.awaits = "the end of a child"
+    slots.unmark(back)
+    assert back.awaits == "the end of a child"

@@ -10,7 +10,8 @@ import attrs
 import pytest
 import trio
 
-from actors.agents.agent import Agent, AgentLimits
+from actors.agents.about import AgentLimits
+from actors.agents.agent import Agent
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
 from actors.agents.policy import Policy

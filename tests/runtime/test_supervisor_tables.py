@@ -1,15 +1,11 @@
-"""INV-9: nothing grows with children that have ended; and a real run can be replayed."""
-
-import random
+"""INV-9: nothing grows with children that have ended."""
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from actors.errors import ActorGone, RestartsExhausted, Stopping
-from actors.runtime import supervisor as shell
 from actors.runtime.behaviour import Behaviour
-from actors.runtime.plan import Plan, Word
+from actors.runtime.plan import Word
 from actors.runtime.specs import ChildSpec
 
 MANY = {"intensity": 10**6}
@@ -97,75 +93,3 @@ async def test_children_that_failed_to_start_or_wait_for_their_restart_leave_not
 
 async def crash_before(*, task_status):
     raise ValueError("x")
-
-
-class Journal(Plan):
-    """A plan that notes each event and what came of it."""
-
-    made: list = []  # noqa: RUF012
-
-    def __init__(self, path, flags, specs=(), **more):
-        super().__init__(path, flags, specs, **more)
-        self.first, self.events = (path, flags, tuple(specs)), []
-        Journal.made.append(self)
-
-
-def _noted(name):
-    def method(self, *args):
-        given = getattr(Plan, name)(self, *args)
-        self.events.append((name, args, given))
-        return given
-
-    return method
-
-
-EVENTS = ["boot", "begins", "started", "ignored", "cut", "start_failed", "ended", "note_due", "stop", "stopped"]
-EVENTS += ["start_child", "terminate_child", "restart_child", "delete_child"]
-for _name in EVENTS:
-    setattr(Journal, _name, _noted(_name))
-
-
-def test_a_run_through_the_shell_can_be_replayed(monkeypatch):
-    monkeypatch.setattr(shell, "Plan", Journal)
-    replayed = 0
-    for seed in range(100):
-        Journal.made.clear()
-        trio.run(one_run, seed, clock=trio.testing.MockClock(autojump_threshold=0))
-        for plan in Journal.made:
-            again = Journal(*plan.first)
-            for name, args, given in list(plan.events):
-                # Ends and reports are compared by value; the order of events is the journal's.
-                assert getattr(again, name)(*args) == given
-                replayed += 1
-            assert again.listed() == plan.listed()
-            Journal.made.remove(again)
-    assert replayed > 1000
-
-
-async def one_run(seed):
-    import importlib.util
-    from pathlib import Path
-
-    found = importlib.util.spec_from_file_location("stage_of_one_run", Path(__file__).with_name("conftest.py"))
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    stage, chance = module.Stage(), random.Random(seed)
-    strategy = chance.choice(["one_for_one", "one_for_all", "rest_for_one"])
-    specs = [stage.spec(n, chance.choice(["permanent", "transient", "temporary"])) for n in range(4)]
-    try:
-        async with stage.open(specs, {"strategy": strategy, "intensity": 4}) as top:
-            for _ in range(12):
-                id = chance.randrange(5)
-                what = chance.randrange(6)
-                stage.part(id).failures = chance.choice([0, 0, 1])
-                if what <= 2 and id in stage.live:
-                    await stage.end(id, chance.choice(["normal", "error", "shutdown"]))
-                elif what == 3:
-                    await top.terminate_child(id)
-                elif what == 4:
-                    await top.restart_child(id)
-                else:
-                    await top.start_child(stage.spec(id))
-                await trio.sleep(1)
-    except (RestartsExhausted, ActorGone, Stopping):
-        pass

@@ -12,7 +12,6 @@ from actors.runtime.exits import Reason
 from actors.runtime.open_supervisor import open_supervisor
 from actors.runtime.plan import Topic, Word
 from actors.runtime.specs import ChildSpec
-from actors.runtime.stops import How
 from actors.runtime.supervise import supervise
 
 MANY = {"intensity": 1000}
@@ -249,20 +248,6 @@ async def test_O9_a_child_that_swallows_its_cancel_is_named_also_below_a_patient
     assert inner.exit.reason is Reason.shutdown and not inner.exit.left
     # The second, because nobody above asked the permanent supervisor to stop.
     assert [report.child for report in reports] == ["s", "inner"]
-
-
-@pytest.mark.parametrize("abandon", [True, False])
-async def test_O11_a_worker_thread_is_waited_for_or_abandoned_as_its_call_says(abandon):
-    async def works():
-        await trio.to_thread.run_sync(time.sleep, 0.6, abandon_on_cancel=abandon)
-
-    async with open_supervisor([ChildSpec("a", works, grace=0.05)]) as top:
-        await wait_all_tasks_blocked(0.05)
-        began = time.monotonic()
-        receipt = await top.stop()
-        took = time.monotonic() - began
-    assert receipt.complete and (took < 0.3 if abandon else 0.4 < took < 1.5)
-    assert receipt.stopped[0].how is How.clean
 
 
 async def test_O16_each_child_sees_the_reason_of_the_halt_and_each_end_has_it(stage, autojump_clock):

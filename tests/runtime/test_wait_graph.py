@@ -283,7 +283,7 @@ FACTS = st.builds(
 
 
 def begin(graph: WaitGraph, fact: Fact) -> Wait:
-    return graph.begin(fact.waiter, sorted(fact.targets), what="", any_of=fact.any_of, alone=fact.alone)
+    return graph.begin(fact.waiter, sorted(fact.targets), what="it", any_of=fact.any_of, alone=fact.alone)
 
 
 def check_cycle(cycle: tuple[str, ...], facts: list[Fact], waiter: int) -> None:
@@ -318,6 +318,182 @@ def test_a_wait_is_refused_exactly_when_no_order_of_finishing_frees_its_waiter(s
         assert {wait for node in NODES for wait in graph.waits_of(node)} == set(standing)
         assert len(graph) == len(standing)
     assert all(can_go_on(node, list(standing.values())) for node in NODES)
+
+
+# ── limits: marks, holders, and who works beside its wait ───────────────────
+
+LIMIT = "limit"
+
+
+@attrs.define
+class Marked:
+    """What stands beside the entries of a graph: marks, one limit, and nodes with tasks of their own."""
+
+    awaits: dict[object, object] = attrs.Factory(dict)
+    holders: frozenset[int] = frozenset()
+    beside: frozenset[int] = frozenset()
+
+    def graph(self) -> WaitGraph:
+        return WaitGraph(str, self.standing, lambda node: node in self.beside)
+
+    def standing(self, node: object) -> Wait | None:
+        if node == LIMIT:
+            return Wait(LIMIT, "", True, True, tuple(sorted(self.holders))) if self.holders else None
+        target = self.awaits.get(node)
+        if target is None:
+            return None
+        return Wait(node, "a slot held by" if target == LIMIT else "the end of", False, True, (target,))
+
+
+@attrs.frozen
+class Step:
+    """A wait that begins, by an entry or by a mark."""
+
+    waiter: int
+    targets: frozenset[object]
+    any_of: bool
+    lends: bool
+    by_mark: bool = False
+
+
+def free(wait: Step, marked: Marked, done: set[int], lender: int | None) -> bool:
+    """Tell whether a wait ends once all of ``done`` have finished."""
+
+    def ends(target: object) -> bool:
+        if target == LIMIT:
+            return not marked.holders or bool(marked.holders & (done | marked.beside | {lender}))
+        return target in done or (wait.any_of and target in marked.beside)
+
+    return not wait.targets or (any if wait.any_of else all)(ends(target) for target in wait.targets)
+
+
+def may_begin(new: Step, standing: list[Step], marked: Marked) -> bool:
+    """Try every order in which the nodes could finish, with only the new wait for its waiter."""
+    marks = [Step(node, frozenset({to}), False, False) for node, to in marked.awaits.items()]  # type: ignore[arg-type]
+    lender = new.waiter if new.lends else None
+    for order in permutations(NODES):
+        done: set[int] = set()
+        for one in order:
+            waits = [new] if one == new.waiter else [wait for wait in standing + marks if wait.waiter == one]
+            if not all(free(wait, marked, done, lender) for wait in waits):
+                break
+            done.add(one)
+        if new.waiter in done:
+            return True
+    return False
+
+
+def linked(one: int, other: int, waits: list[Step], marked: Marked) -> bool:
+    to = [target for wait in waits if wait.waiter == one for target in wait.targets]
+    to.append(marked.awaits.get(one))
+    return other in to or (LIMIT in to and other in marked.holders)
+
+
+NODE = st.sampled_from(NODES)
+FEW = st.frozensets(NODE, max_size=3)
+TARGETS = st.one_of(FEW, FEW, st.just(frozenset({LIMIT})))
+ONE_TARGET = st.one_of(NODE, st.just(LIMIT)).map(lambda target: frozenset({target}))
+OPERATIONS = st.one_of(
+    st.builds(Step, NODE, TARGETS, st.booleans(), st.booleans()),
+    st.builds(Step, NODE, ONE_TARGET, st.just(False), st.booleans(), st.just(True)),
+    st.tuples(st.just("end"), st.integers(0, 9)),
+    st.tuples(st.just("unmark"), NODE),
+    st.tuples(st.just("holders"), FEW),
+    st.tuples(st.just("beside"), st.frozensets(NODE, max_size=1)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(OPERATIONS, min_size=3, max_size=20))
+def test_with_limits_a_wait_is_refused_exactly_when_no_order_of_finishing_frees_its_waiter(steps: list[object]) -> None:
+    marked = Marked()
+    graph = marked.graph()
+    standing: dict[Wait, Step] = {}
+    for step in steps:
+        match step:
+            case ("end", int(number)):
+                if standing:
+                    wait = list(standing)[number % len(standing)]
+                    graph.end(wait)
+                    del standing[wait]
+            case ("unmark", int(node)):
+                marked.awaits.pop(node, None)
+            case ("holders", frozenset() as holders):
+                marked.holders = holders
+            case ("beside", frozenset() as beside):
+                marked.beside = beside
+            case Step(by_mark=True):
+                [target] = step.targets
+                # A mark closes a cycle only with an entry in it.
+                fine = not standing or may_begin(step, list(standing.values()), marked)
+                try:
+                    graph.check(step.waiter, target, what="it", lends=step.lends)
+                except WouldDeadlock as error:
+                    assert not fine
+                    check_names(error.cycle, step, standing, marked)
+                else:
+                    assert fine
+                    marked.awaits[step.waiter] = target
+            case Step():
+                fine = may_begin(step, list(standing.values()), marked)
+                targets = sorted(step.targets, key=str)
+                try:
+                    wait = graph.begin(step.waiter, targets, what="it", any_of=step.any_of, lends=step.lends)
+                except WouldDeadlock as error:
+                    assert not fine
+                    check_names(error.cycle, step, standing, marked)
+                else:
+                    assert fine
+                    standing[wait] = step
+        assert len(graph) == len(standing)
+    for wait in standing:
+        graph.end(wait)
+    assert len(graph) == 0
+
+
+def check_names(cycle: tuple[str, ...], step: Step, standing: dict[Wait, Step], marked: Marked) -> None:
+    assert cycle[0] == str(step.waiter) and LIMIT not in cycle
+    assert cycle[-1] in cycle[:-1] and len(set(cycle)) == len(cycle) - 1
+    for one, other in pairwise(map(int, cycle)):
+        assert linked(one, other, [step] if one == step.waiter else list(standing.values()), marked)
+
+
+def test_a_cycle_through_a_limit_names_its_holder_and_not_the_limit() -> None:
+    marked = Marked({1: LIMIT}, frozenset({0}))
+    graph = marked.graph()
+    ask(graph, "clerk", 1)
+    error = refused(ask, graph, 0, "clerk")
+    assert error.cycle == ("0", "clerk", "1", "0")
+    assert "clerk waits for an answer from 1; 1 waits for a slot held by 0)" in str(error)
+    marked.holders = frozenset({0, 2})
+    ask(graph, 2, "clerk")
+    assert "1 waits for a slot held by 0 (or 1 more))" in str(refused(ask, graph, 0, "clerk"))
+
+
+def test_joining_others_that_are_stuck_on_a_limit_names_a_holder_twice_and_never_the_limit() -> None:
+    marked = Marked({1: LIMIT, 2: LIMIT}, frozenset({0}))
+    graph = marked.graph()
+    marked.beside = frozenset({0})
+    # Its other task could have given the slot back; then that one ended.
+    ask(graph, 0, 1)
+    marked.beside = frozenset()
+    assert refused(ask, graph, 3, 2).cycle == ("3", "2", "0", "1", "0")
+
+
+def test_a_limit_with_one_holder_at_work_is_looked_at_no_further() -> None:
+    class Holders(Marked):
+        asked = 0
+
+        def standing(self, node: object) -> Wait | None:
+            self.asked += 1
+            return super().standing(node)
+
+    marked = Holders({1: LIMIT}, frozenset(range(2, 1_000)))
+    graph = marked.graph()
+    ask(graph, "a", "b")
+    marked.asked = 0
+    graph.check(0, LIMIT, what="a slot held by")
+    assert 0 < marked.asked < 10
 
 
 # ── the cost ────────────────────────────────────────────────────────────────
