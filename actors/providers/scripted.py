@@ -87,6 +87,10 @@ class Scripted:
         """Count the calls that arrived, failed ones too."""
         return len(self.requests)
 
+    def skip(self, goal: str) -> None:
+        """Strike out the next answer for a goal: a process that is gone was given it."""
+        self._book.take(goal)
+
     def estimate(self, request: CompletionRequest) -> Estimate:
         """Give the total of the answer this request would get next.
 
