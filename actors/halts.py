@@ -39,6 +39,8 @@ UNITS = {
     HaltKind.duration: "seconds",
 }
 CEILINGS = frozenset(UNITS)
+# What only interrupts: the run has no terminal, and goes on under its id.
+RESUMABLE = frozenset({HaltKind.interrupt, HaltKind.lease_lost})
 
 
 @attrs.frozen

@@ -92,7 +92,8 @@ async def _grown(top: Any, once: Callable[[int], Awaitable[None]], n: int) -> Gr
     """Do it ``n`` times, and give what grew since the first tenth of them.
 
     The size a table had is the largest in the last `LOOKS` rounds of that tenth:
-    the heap of timeouts, for one, is swept now and then.
+    the heap of timeouts, for one, is swept now and then. For the same reason a table
+    that is larger at the end is looked at some rounds longer: what swings comes back.
     """
     warm = n // 10
     tables: dict[str, int] = {}
@@ -104,8 +105,18 @@ async def _grown(top: Any, once: Callable[[int], Awaitable[None]], n: int) -> Gr
     for number in range(warm, n):
         await once(number)
     holds = await _settled()
-    more = {name: size - tables.get(name, 0) for name, size in sizes(top).items()}
-    return Grown({name: size for name, size in more.items() if size > 0}, holds - held)
+    grown = _larger(sizes(top), tables)
+    for number in range(n, n + LOOKS):
+        if not grown:
+            break
+        await once(number)
+        still = _larger(sizes(top), tables)
+        grown = {name: min(size, still[name]) for name, size in grown.items() if name in still}
+    return Grown(grown, holds - held)
+
+
+def _larger(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    return {name: more for name, size in now.items() if (more := size - before.get(name, 0)) > 0}
 
 
 async def _settled() -> int:
@@ -139,7 +150,7 @@ async def _agents(n: int) -> Grown:
 
         return await _grown(tree, once, n)
 
-    async with open_tree(Containment(n + 1, 4, 1, UNLIMITED)) as tree:
+    async with open_tree(Containment(n + LOOKS + 1, 4, 1, UNLIMITED)) as tree:
         return await tree.run(root)
 
 

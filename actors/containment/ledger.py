@@ -59,7 +59,7 @@ class _Reserve:
     quote: Quote
     by: str
     own_left: Callable[[], int | None] | None
-    on_wait: Callable[[], None] | None
+    on_wait: Callable[[Call], None] | None
 
 
 @attrs.define(slots=True, eq=False)
@@ -187,7 +187,7 @@ class Ledger:
         if self.rows is not None:
             # The draw stands; a cancel must not come between it and the caller's own account.
             with trio.CancelScope(shield=True):
-                await self.rows.drawn(by, tokens, draw, self.remaining_tokens)
+                await self.rows.drawn(by, tokens, microdollars, draw, self.remaining_tokens)
         return draw
 
     async def reserve(
@@ -198,7 +198,7 @@ class Ledger:
         by: str = "root",
         own_left: Callable[[], int | None] | None = None,
         note: object = None,
-        on_wait: Callable[[], None] | None = None,
+        on_wait: Callable[[Call], None] | None = None,
     ) -> Reservation | Draw:
         """Hold the worst case of one call, waiting in line while others hold what is left.
 
@@ -267,6 +267,10 @@ class Ledger:
         admitted: tuple[int, ToolCallCap | None] = await self._actor.ref.ask(_AdmitTools(count))
         return admitted
 
+    def admit_tool_calls_nowait(self, count: int) -> int:
+        """Admit the first of ``count`` tool calls in the running step; return how many may run."""
+        return self.state.admit_tool_calls(count)[0]
+
     async def halt(self, halt: Halt) -> bool:
         """Stop the tree; tell whether this halt is the first, which is the one that stands.
 
@@ -309,7 +313,7 @@ class Ledger:
         assert call is not None
         if message.on_wait is not None:
             # It may refuse to wait; then nobody stands in line.
-            message.on_wait()
+            message.on_wait(call)
         entry = (message, call)
         self._line.append(entry)
 

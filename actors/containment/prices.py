@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from actors.containment.ledger_state import PER_MILLION, Quote
-from actors.containment.limits import microdollars
+from actors.containment.limits import dollars, microdollars
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, unknown_key
 
@@ -64,6 +64,16 @@ class Price:
         dearest_out = max(tier.output for tier in reached)
         return Quote(prompt_tokens, output_tokens, minimal_output, dearest_in, dearest_out)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give the plain form that a file has."""
+        base, *tiers = self.tiers
+        plain: dict[str, Any] = _rates_of(base)
+        if self.request:
+            plain["request"] = dollars(self.request)
+        if tiers:
+            plain["tiers"] = [{"floor": tier.floor, **_rates_of(tier)} for tier in tiers]
+        return plain
+
 
 class PriceTable:
     """The prices an operator gave, by model name.
@@ -83,6 +93,10 @@ class PriceTable:
         """Find the price of a model, None when it is unknown."""
         return None if model is None else self._prices.get(model)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give the plain form that a file has; `from_dict` reads it back."""
+        return {name: price.to_dict() for name, price in self._prices.items()}
+
     @classmethod
     def from_dict(cls, plain: object, at: str = "prices") -> "PriceTable":
         """Read the ``[prices]`` part of a task file strictly.
@@ -100,6 +114,11 @@ class PriceTable:
 
 
 _RATES = ("input", "output", "cached_input")
+
+
+def _rates_of(tier: Tier) -> dict[str, str]:
+    rates = {name: getattr(tier, name) for name in _RATES}
+    return {name: dollars(rate) for name, rate in rates.items() if rate is not None}
 
 
 def _price(entry: object, at: str, problems: list[tuple[str, str]]) -> Price | None:

@@ -8,7 +8,7 @@ from actors.containment.ledger_state import Draw, Reservation
 class LedgerRows(Protocol):
     """Where draws and reservations are written, by the caller and never by the ledger actor itself."""
 
-    async def drawn(self, by: str, tokens: int, draw: Draw, remaining: int) -> None:
+    async def drawn(self, by: str, tokens: int, microdollars: int, draw: Draw, remaining: int) -> None:
         """Note a draw; it may ride the next commit.
 
         Cancellation: the draw stands in the ledger; its row may be missing.

@@ -1,17 +1,21 @@
 """Putting a batch of rows into the open transaction: all together, or each by itself.
 
+Between batches may stand an order, which has a transaction of its own.
+
 Both ways are generators that stop every few hundred rows, so that a task can
 let others run; whoever does not care runs them through. Who began the
 transaction commits it or rolls it back.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import trio
 
 from actors.agents.rows import Row
+from actors.errors import ActorsError
+from actors.store.leases import tree_of
 from actors.store.row_codec import arrange, storable
 from actors.store.storage_errors import Fault, concerns_rows, fault_of
 
@@ -21,24 +25,58 @@ CHUNK: Final = 250
 Rows = tuple[Row, ...]
 
 
-class Commit:
-    """Rows that somebody waits for. ``fault`` says why they were not written."""
+class Awaited:
+    """Something that somebody waits for. ``fault`` says why it was not done."""
 
-    __slots__ = ("done", "fault", "rows")
+    __slots__ = ("done", "fault")
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        self.done = trio.Event()
+    def __init__(self, done: trio.Event | None = None) -> None:
+        # All that is written in one transaction may share one.
+        self.done = trio.Event() if done is None else done
         self.fault: Fault | None = None
+
+
+class Commit(Awaited):
+    """Rows that somebody waits for."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Rows, done: trio.Event | None = None) -> None:
+        super().__init__(done)
+        self.rows = rows
+
+
+class Order(Awaited):
+    """Something to do in a transaction of its own, behind the rows before it and ahead of those after.
+
+    ``act`` does it and gives the ``answer``; ``after`` is told the answer once it
+    stands. What ``act`` raises of ours goes to whoever waits, as ``refusal``, and
+    nothing was written.
+    """
+
+    __slots__ = ("act", "after", "answer", "refusal")
+
+    def __init__(self, act: Callable[[sqlite3.Connection], int], after: Callable[[int], None]) -> None:
+        super().__init__()
+        self.act = act
+        self.after = after
+        self.answer = 0
+        self.refusal: ActorsError | None = None
 
 
 # Appended rows are queued as they are: nobody waits for them, and making no object for them keeps them cheap.
 Item = Rows | Commit
+Queued = Item | Order
 
 
 def rows_of(item: Item) -> Rows:
     """Give the rows of an item of the queue."""
     return item.rows if isinstance(item, Commit) else item
+
+
+def trees_of(item: Item) -> set[str]:
+    """Name the trees that an item has rows of; nearly always one."""
+    return {tree_of(row) for row in rows_of(item)}
 
 
 def put_together(connection: sqlite3.Connection, items: Sequence[Item]) -> Iterator[None]:

@@ -20,7 +20,8 @@ DEFAULT_PATH: Final = Path(".actors") / "runs.db"
 BUSY_MILLISECONDS: Final = 5_000
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE: Final = 0.02
-MAGIC: Final = b"SQLite format 3\0"
+# One page, of the smallest size that there is.
+SMALLEST_BYTES: Final = 512
 SYNCHRONOUS: Final = ("NORMAL", "FULL")
 
 T = TypeVar("T")
@@ -91,12 +92,11 @@ def _look_at(path: Path, mode: str) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         if not path.parent.is_dir():
             raise _unusable(path, f"cannot be opened: the directory {path.parent} does not exist")
-        if path.exists():
-            with path.open("rb") as file:
-                header = file.read(len(MAGIC))
+        # Never open the file here: closing it drops the locks that SQLite holds on it for this very process, and
+        # whoever looks at it next, from another one, would take away the log below a live run.
+        if path.exists() and 0 < path.stat().st_size < SMALLEST_BYTES:
             # SQLite takes a file of a few bytes for an empty one, and would write over it.
-            if header not in (b"", MAGIC):
-                raise StoreError(StoreErrorKind.corrupt, str(path), "is not a database")
+            raise StoreError(StoreErrorKind.corrupt, str(path), "is not a database")
     except OSError as error:
         raise _unusable(path, f"cannot be opened: {error.strerror or error}") from error
 

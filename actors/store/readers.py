@@ -18,10 +18,13 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from actors.agents.ports import RunSummary
+from actors.agents.judging import FileText, Kept
+from actors.agents.ports import ApprovalState, RunSummary
 from actors.errors import ConfigError
 from actors.store.records import (
     AgentEventRecord,
+    ApprovalRecord,
+    AttemptRecord,
     CheckpointRecord,
     EventRecord,
     GateRecord,
@@ -63,8 +66,21 @@ class Reader(ABC):
         """
 
     def _records(self, record: type[R], table: str, rest: str, *values: Any) -> list[R]:
-        rows = self.select(f"SELECT {_columns(record)} FROM {table} WHERE {rest}", values)
+        known = self._columns_of(table)
+        if not known:
+            # A file that only an older version wrote lacks what was added since, and a reader adds nothing.
+            return []
+        rows = self.select(f"SELECT {_columns(record, known)} FROM {table} WHERE {rest}", values)
         return [record(*row) for row in rows]
+
+    def _columns_of(self, table: str) -> frozenset[str]:
+        seen: dict[str, frozenset[str]] = self.__dict__.setdefault("_tables", {})
+        known = seen.get(table)
+        if known is None:
+            known = frozenset(row[1] for row in self.select(f"PRAGMA table_info({table})"))
+            if known:
+                seen[table] = known
+        return known
 
     def _one(self, record: type[R], table: str, rest: str, *values: Any) -> R | None:
         found = self._records(record, table, rest, *values)
@@ -143,10 +159,73 @@ class Reader(ABC):
 
     def live(self, tree_id: str) -> LiveRecord | None:
         """Give a tree as its process last showed it; None when it is not live, or has not shown itself yet."""
-        # A file that only an older version wrote has no such table, and a reader adds none.
-        if not self.select("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'live'"):
-            return None
         return self._one(LiveRecord, "live", "tree_id = ?", tree_id)
+
+    # ── what waits for somebody ─────────────────────────────────────────────
+
+    def approval(self, request_id: str) -> ApprovalState | None:
+        """Tell how a question stands; None when it was never asked."""
+        sql = (
+            "SELECT deferred, decision, reason, decided_by, act, target, content FROM pending_approvals"
+            " WHERE request_id = ?"
+        )
+        rows = self.select(sql, (request_id,))
+        if not rows:
+            return None
+        deferred, decision, reason, by, act, target, content = rows[0]
+        return ApprovalState(bool(deferred), decision, reason or "", by, act, target, content or "")
+
+    def approvals(self, tree_id: str | None = None, *, all: bool = False) -> list[ApprovalRecord]:
+        """List the questions of a tree, or of all, that nobody has decided; with ``all`` the decided ones too."""
+        open_only = "1" if all else "decision IS NULL"
+        mine = "1" if tree_id is None else "tree_id = ?"
+        values = () if tree_id is None else (tree_id,)
+        rest = f"{open_only} AND {mine} ORDER BY asked_at, request_id"
+        return self._records(ApprovalRecord, "pending_approvals", rest, *values)
+
+    def open_attempts(self, tree_id: str) -> list[AttemptRecord]:
+        """List the calls of a tree of which nobody knows whether they were done, oldest first."""
+        rest = f"{_OF_TREE} AND resolution IS NULL ORDER BY started_at, run_id, step, ordinal"
+        return self._records(AttemptRecord, "tool_attempts", rest, *_bounds(tree_id))
+
+    def attempt(self, run_id: str, step: int, ordinal: int) -> AttemptRecord | None:
+        """Give what is known of one call whose effect cannot be inspected."""
+        rest = "run_id = ? AND step = ? AND ordinal = ?"
+        return self._one(AttemptRecord, "tool_attempts", rest, run_id, step, ordinal)
+
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
+        """Give what a call meant to make of a file, and whether that changed it; None when it noted nothing."""
+        sql = "SELECT after, changes FROM write_intents WHERE run_id = ? AND step = ? AND ordinal = ? AND target = ?"
+        rows = self.select(sql, (run_id, step, ordinal, target))
+        return (rows[0][0], bool(rows[0][1])) if rows else None
+
+    # ── what is judged ──────────────────────────────────────────────────────
+
+    def pins(self, run_id: str) -> str | None:
+        """Give what an agent's check depends on, as it stood at the agent's start; None when nothing was noted."""
+        known = self._knows("check_pins")
+        return self._value("SELECT pins FROM check_pins WHERE run_id = ?", run_id) if known else None
+
+    def has_snapshot(self, run_id: str, path: str) -> bool:
+        """Tell whether it is known what a file held before an agent first changed it."""
+        sql = "SELECT 1 FROM snapshots WHERE run_id = ? AND path = ?"
+        return self._knows("snapshots") and bool(self.select(sql, (run_id, path)))
+
+    def files_before(self, run_id: str) -> dict[str, FileText]:
+        """Give what the files of its workspace held before an agent, or one below it, first changed them."""
+        if not self._knows("snapshots"):
+            return {}
+        sql = (
+            "SELECT s.path, s.state, s.before FROM snapshots s JOIN runs r USING (run_id)"
+            f" WHERE {_OF_TREE.replace('run_id', 's.run_id')}"
+            " AND r.root IS (SELECT root FROM runs WHERE run_id = ?) ORDER BY s.id DESC"
+        )
+        rows = self.select(sql, (*_bounds(run_id), run_id))
+        # The first of them is read last.
+        return dict(sorted({path: FileText(Kept(state), before) for path, state, before in rows}.items()))
+
+    def _knows(self, table: str) -> bool:
+        return bool(self._columns_of(table))
 
     # ── one agent ───────────────────────────────────────────────────────────
 
@@ -214,9 +293,18 @@ class Reader(ABC):
         return rows[0][0] if rows else None
 
 
-def _columns(record: type) -> str:
-    names = (field.name for field in attrs.fields(record))
-    return ", ".join("id" if name == "sequence" else f'"{name}"' for name in names)
+# The ids of a tree's agents: the root's is the tree's, the others' begin with it and a slash.
+_OF_TREE: Final = "(run_id = ? OR (run_id > ? AND run_id < ?))"
+
+
+def _bounds(tree_id: str) -> tuple[str, str, str]:
+    return tree_id, f"{tree_id}/", f"{tree_id}0"
+
+
+def _columns(record: type, known: frozenset[str]) -> str:
+    """Name the columns of a record; one that the file does not have reads as null."""
+    names = ("id" if field.name == "sequence" else field.name for field in attrs.fields(record))
+    return ", ".join(f'"{name}"' if name in known else "NULL" for name in names)
 
 
 def _seconds(stamp: str) -> float:

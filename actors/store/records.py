@@ -51,6 +51,11 @@ class RunRecord:
     error: str | None
     started_at: str
     finished_at: str | None
+    decided: str | None = None
+    opening: str | None = None
+    entry: str | None = None
+    reopened_from: str | None = None
+    task: str | None = None
 
     @property
     def parent(self) -> str | None:
@@ -91,6 +96,7 @@ class ProviderCallRecord:
     finish_reason: str | None
     failure: str | None
     detail: str | None
+    purpose: str | None
     at: str
 
     @property
@@ -126,6 +132,7 @@ class TurnRecord:
     calls: str
     finish_reason: str | None
     at: str
+    admitted: int | None = None
 
 
 @attrs.frozen
@@ -139,6 +146,7 @@ class StepRecord:
     tokens: int
     remaining_tokens: int | None
     at: str
+    digest: str | None = None
 
 
 @attrs.frozen
@@ -160,6 +168,7 @@ class ObservationRecord:
     kind: str
     target: str
     text: str
+    changed: bool | None = attrs.field(default=None, converter=_flag)
 
 
 @attrs.frozen
@@ -274,3 +283,48 @@ class LiveRecord:
 
     snapshot: str
     taken_at: str
+
+
+@attrs.frozen
+class ApprovalRecord:
+    """A question to a human: what is to be allowed, by whom asked, and what became of it.
+
+    ``decision`` is approved or denied, None while nobody decided.
+    """
+
+    request_id: str
+    tree_id: str
+    run_id: str
+    step: int
+    ordinal: int
+    act: str
+    target: str
+    content: str
+    tool: str
+    arguments: str
+    goal: str
+    rule: str | None
+    layer: str | None
+    deferred: bool = attrs.field(converter=bool)
+    decision: str | None
+    reason: str | None
+    decided_by: str | None
+    asked_at: str
+    decided_at: str | None
+    applied_at: str | None
+
+
+@attrs.frozen
+class AttemptRecord:
+    """A call whose effect cannot be inspected. ``resolution`` None: nobody knows whether it was done."""
+
+    run_id: str
+    step: int
+    ordinal: int
+    tool: str
+    arguments: str
+    key: str
+    attempt: int
+    started_at: str
+    completed_at: str | None
+    resolution: str | None

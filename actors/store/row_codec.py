@@ -20,25 +20,41 @@ import attrs
 from actors.agents.rows import (
     AgentEvent,
     AnswerGiven,
+    ApprovalApplied,
+    ApprovalAsked,
+    ApprovalDecided,
+    ApprovalDeferred,
+    AttemptBegun,
+    AttemptClosed,
     AttemptMade,
+    CallDone,
+    Drawn,
     EventSeen,
     GateTried,
+    HaltLifted,
+    Inherited,
     LedgerTotals,
     LiveEnded,
     LiveSeen,
     Observed,
+    Pinned,
     PolicyEvent,
+    PolicyInForce,
     QueueEntered,
     QueueLeft,
     Reserved,
     Row,
     RunFinished,
+    RunResumed,
     RunStarted,
     RunStatus,
     Settled,
+    SnapshotKept,
     Spawned,
+    SpentLater,
     StepDone,
     TreeHalted,
+    WriteIntended,
 )
 from actors.containment.amounts import LARGEST
 
@@ -103,7 +119,7 @@ def _agent_event(row: AgentEvent) -> Values:
 
 def _step(row: StepDone) -> Values:
     remaining = _kept(row.remaining_tokens)
-    return row.run_id, row.step, row.decision, row.result, row.tool_call, row.tokens, remaining
+    return row.run_id, row.step, row.decision, row.result, row.tool_call, row.tokens, remaining, row.digest
 
 
 def _halt(row: TreeHalted) -> Values:
@@ -111,8 +127,16 @@ def _halt(row: TreeHalted) -> Values:
     return row.tree_id, row.kind, row.by, row.path, row.reason, *figures
 
 
-def _tree(row: LiveEnded) -> Values:
+def _tree(row: LiveEnded | HaltLifted) -> Values:
     return (row.tree_id,)
+
+
+def _run(row: RunResumed | RunFinished) -> Values:
+    return (row.run_id,)
+
+
+def _request(row: ApprovalDeferred | ApprovalApplied) -> Values:
+    return (row.request_id,)
 
 
 def _has_policy(row: RunStarted) -> bool:
@@ -152,18 +176,103 @@ _SETTLED = ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars", 
 _PLACE = ("parent_run_id", "step", "ordinal")
 _OUTCOME = ("run_id", "outcome", "success", "steps", "tokens", "duration_ms")
 
+_SPEND_MORE = (
+    # Of an agent without an end, which has no figures yet, they stay unknown.
+    "UPDATE runs SET spent_tokens = spent_tokens + ?, spent_microdollars = spent_microdollars + ?,"
+    " overrun_tokens = overrun_tokens + ? WHERE run_id = ?"
+)
+_SPENT_MORE = ("tokens", "microdollars", "overrun_tokens", "run_id")
+
+_PAUSE_OVER = ", ".join(f"{name} = NULL" for name in ("outcome", "detail", "success", "steps", "error"))
+
+# An attempt that is closed as to be done again is begun again under the same key.
+_BEGUN = ("run_id", "step", "ordinal", "tool", "arguments", "key")
+_BEGIN = (
+    f"INSERT INTO tool_attempts ({_quoted(_BEGUN)}, attempt, started_at) VALUES (?, ?, ?, ?, ?, ?, 1, {NOW})"
+    f" ON CONFLICT (run_id, step, ordinal) DO UPDATE SET attempt = attempt + 1, started_at = {NOW},"
+    " completed_at = NULL, resolution = NULL"
+)
+
+_CLOSE_CALLS = (
+    f"UPDATE tool_attempts SET resolution = 'lost', completed_at = {NOW} WHERE run_id = ? AND resolution IS NULL"
+)
+_CLOSE_QUESTIONS = (
+    "UPDATE pending_approvals SET decision = 'denied', reason = 'whoever asked has ended', decided_by = 'runtime',"
+    f" decided_at = {NOW} WHERE run_id = ? AND decision IS NULL"
+)
+
 WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     RunStarted: (
         _insert("runs", _names(RunStarted, "policy"), fixed={"status": "'running'", "started_at": NOW}),
         _insert("run_policies", ("run_id", "policy"), fixed={}, when=_has_policy),
     ),
     RunStatus: (
-        Write("runs", "UPDATE runs SET status = ? WHERE run_id = ?", attrgetter("status", "run_id"), changes=True),
+        Write(
+            "runs",
+            "UPDATE runs SET status = ?, decided = ? WHERE run_id = ?",
+            attrgetter("status", "decided", "run_id"),
+            changes=True,
+        ),
+    ),
+    RunResumed: (
+        # Its pause is over, and nothing of it is shown as if it were its end.
+        Write("runs", f"UPDATE runs SET status = 'running', {_PAUSE_OVER} WHERE run_id = ?", _run, changes=True),
+        _insert("checkpoint_events", _names(RunResumed), fixed={"kind": "'resume'", "at": NOW}),
+    ),
+    PolicyInForce: (_insert("run_policies", _names(PolicyInForce), verb="INSERT OR REPLACE", fixed={}),),
+    HaltLifted: (Write("halts", "DELETE FROM halts WHERE tree_id = ?", _tree, changes=True),),
+    Inherited: (_insert("inherited", _names(Inherited), fixed={}),),
+    Drawn: (_insert("draws", _names(Drawn)),),
+    # What stands is the same result: a call has one.
+    CallDone: (_insert("call_results", _names(CallDone), verb="INSERT OR IGNORE", fixed={}),),
+    WriteIntended: (_insert("write_intents", _names(WriteIntended), verb="INSERT OR IGNORE", fixed={}),),
+    # As a change: one that is begun again stands behind its closing, also within a batch.
+    AttemptBegun: (Write("tool_attempts", _BEGIN, attrgetter(*_BEGUN), changes=True),),
+    AttemptClosed: (
+        Write(
+            "tool_attempts",
+            f"UPDATE tool_attempts SET resolution = ?, completed_at = {NOW}"
+            " WHERE run_id = ? AND step = ? AND ordinal = ? AND resolution IS NULL",
+            attrgetter("resolution", "run_id", "step", "ordinal"),
+            changes=True,
+        ),
+    ),
+    # The same question, asked again after a crash, is the row that stands.
+    ApprovalAsked: (
+        _insert("pending_approvals", _names(ApprovalAsked), verb="INSERT OR IGNORE", fixed={"asked_at": NOW}),
+    ),
+    ApprovalDeferred: (
+        Write(
+            "pending_approvals",
+            "UPDATE pending_approvals SET deferred = 1 WHERE request_id = ? AND decision IS NULL",
+            _request,
+            changes=True,
+        ),
+    ),
+    ApprovalDecided: (
+        Write(
+            "pending_approvals",
+            f"UPDATE pending_approvals SET decision = ?, reason = ?, decided_by = ?, decided_at = {NOW}"
+            " WHERE request_id = ? AND decision IS NULL",
+            attrgetter("decision", "reason", "by", "request_id"),
+            changes=True,
+        ),
+    ),
+    ApprovalApplied: (
+        Write(
+            "pending_approvals",
+            f"UPDATE pending_approvals SET applied_at = {NOW} WHERE request_id = ? AND applied_at IS NULL",
+            _request,
+            changes=True,
+        ),
     ),
     RunFinished: (
         _finish(),
         _summary(),
         _insert("terminals", ("run_id", "terminal"), when=_has_terminal),
+        # Nobody is left who could go on with what a human says of it.
+        Write("tool_attempts", _CLOSE_CALLS, _run, changes=True, when=_really_ended),
+        Write("pending_approvals", _CLOSE_QUESTIONS, _run, changes=True, when=_really_ended),
     ),
     AttemptMade: (_insert("provider_calls", _names(AttemptMade)),),
     Reserved: (_insert("reservations", _names(Reserved), fixed={"state": "'open'", "reserved_at": NOW}),),
@@ -189,8 +298,20 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
         ),
     ),
     GateTried: (_insert("gate_attempts", _names(GateTried)),),
-    # The first halt of a tree is the one that counts.
-    TreeHalted: (_insert("halts", _names(TreeHalted), verb="INSERT OR IGNORE", values=_halt),),
+    # What stood at the start is what stood first, whoever looks again.
+    Pinned: (_insert("check_pins", _names(Pinned), verb="INSERT OR IGNORE"),),
+    SnapshotKept: (_insert("snapshots", _names(SnapshotKept), verb="INSERT OR IGNORE"),),
+    SpentLater: (
+        Write("runs", _SPEND_MORE, attrgetter(*_SPENT_MORE), changes=True),
+        Write(
+            "run_outcomes",
+            "UPDATE run_outcomes SET tokens = tokens + ? WHERE run_id = ?",
+            attrgetter("tokens", "run_id"),
+            changes=True,
+        ),
+    ),
+    # The first halt of a tree is the one that counts, until it is lifted: one lane for both.
+    TreeHalted: (_insert("halts", _names(TreeHalted), verb="INSERT OR IGNORE", values=_halt, changes=True),),
     LedgerTotals: (_insert("ledger", _names(LedgerTotals), verb="INSERT OR REPLACE"),),
     EventSeen: (_insert("run_events", _names(EventSeen)),),
     LiveSeen: (_insert("live", _names(LiveSeen), verb="INSERT OR REPLACE", fixed={"taken_at": NOW}),),

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
@@ -26,15 +26,21 @@ from typing import Any, ClassVar
 
 import trio
 
-from actors.agents.rows import Row
+from actors.agents.rows import ApprovalDecided, Row
 from actors.errors import ConfigError, StoreError, StoreErrorKind
-from actors.store.batch import Commit, Item, put_each, put_together
+from actors.store import owners
+from actors.store.batch import Commit, Item, Order, put_each, put_together
 from actors.store.connections import DEFAULT_PATH, connect_memory, connect_reader, connect_writer
+from actors.store.fence import Fence
+from actors.store.leases import DEFAULT_TTL_SECONDS, Owner
 from actors.store.readers import Reader
+from actors.store.row_codec import WRITES
 from actors.store.storage_errors import Fault, concerns_rows, translated
 from actors.store.writer import LINGER_ROWS, Writer, refused
 
 log = logging.getLogger("actors.store")
+
+Connect = Callable[[Path, str], sqlite3.Connection]
 
 
 class Store(Reader):
@@ -44,15 +50,20 @@ class Store(Reader):
     """
 
     durable: ClassVar[bool]
+    # The trees that this process drives through this store.
+    driven: set[str]
 
     @staticmethod
-    def open(path: str | PathLike[str] = DEFAULT_PATH, *, synchronous: str = "NORMAL") -> FileStore:
+    def open(
+        path: str | PathLike[str] = DEFAULT_PATH, *, synchronous: str = "NORMAL", connect: Connect = connect_writer
+    ) -> FileStore:
         """Name a file to be opened by ``async with``; it is made when it is not there.
 
         ``synchronous`` NORMAL survives a killed process, FULL also a power cut.
+        ``connect`` opens what is written through, in a thread, from the two.
         Entering the block raises what `actors.store.connections.connect_writer` raises.
         """
-        return FileStore(Path(path), synchronous)
+        return FileStore(Path(path), synchronous, connect)
 
     @staticmethod
     def memory() -> MemoryStore:
@@ -84,8 +95,72 @@ class Store(Reader):
         Cancellation: the rows are written or not, all or none.
 
         Raises:
-            StoreError: nothing of this call was written.
+            StoreError: nothing of this call was written. Of kind fenced when the
+                lease of a tree that the rows are about was lost.
         """
+
+    @abstractmethod
+    async def decide(self, decision: ApprovalDecided) -> bool:
+        """Decide a question, from whichever process; tell whether this is the decision that counts.
+
+        False: it was decided before, or was never asked; `approval` tells which. Nothing was changed then.
+
+        Checkpoint: always.
+        Cancellation: it is decided or not, and may still be decided later.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+
+    # ── leases ──────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    async def take(self, tree_id: str, *, ttl_seconds: float = DEFAULT_TTL_SECONDS) -> int:
+        """Take the lease of a tree, so that no other process drives it, and give its generation.
+
+        From now on each transaction looks whether it is still held. Renew it well
+        within ``ttl_seconds``. It is taken when it is free, ours, not renewed in
+        time, or its owner is known to be dead. Who holds it keeps its generation
+        when it takes it again: two drivers within one store are not told apart.
+
+        Checkpoint: always.
+        Cancellation: it was taken, or not, or will be; `release` it in any case.
+
+        Raises:
+            RunConflict: somebody else holds it. Nothing was written.
+            StoreError: it could not be taken. Of kind fenced when it was lost
+                before, and not released since.
+        """
+
+    @abstractmethod
+    async def renew(self, tree_id: str) -> None:
+        """Say that the tree is still driven from here.
+
+        Checkpoint: always.
+        Cancellation: renewed or not.
+
+        Raises:
+            StoreError: of kind fenced: the lease is not held any more, and rows of
+                the tree are not written. Of kind busy: try again.
+        """
+
+    @abstractmethod
+    async def release(self, tree_id: str) -> None:
+        """Give the lease of a tree back, after all rows left before were written.
+
+        A lease that is lost, or was never held, is not touched, and that is no
+        error. Leaving the block of a store releases what it holds.
+
+        Checkpoint: always.
+        Cancellation: released, or not, or will be.
+
+        Raises:
+            StoreError: it could not be written; the lease lapses by itself.
+        """
+
+    @abstractmethod
+    def lease_lost(self, tree_id: str) -> bool:
+        """Whether the lease of a tree was taken from this store, as far as it has noticed by writing."""
 
 
 class FileStore(Store):
@@ -97,13 +172,16 @@ class FileStore(Store):
 
     durable = True
 
-    def __init__(self, path: Path, synchronous: str) -> None:
+    def __init__(self, path: Path, synchronous: str, connect: Connect = connect_writer) -> None:
         self.file = str(path)
+        self.driven = set()
         self._path = path
         self._synchronous = synchronous
+        self._connect = connect
         self._writer: Writer | None = None
         self._left = False
         self._connection: sqlite3.Connection
+        self._owner: Owner
         self._reader: FileReader | None = None
         self._manager: AbstractAsyncContextManager[trio.Nursery]
         self._nursery: trio.Nursery
@@ -143,6 +221,13 @@ class FileStore(Store):
         """
         await self.writer.commit(rows)
 
+    async def decide(self, decision: ApprovalDecided) -> bool:
+        """Decide a question, from whichever process; see `Store.decide`.
+
+        Cancellation: it is decided or not, and may still be decided later.
+        """
+        return bool(await self.writer.obey(Order(lambda connection: _decide(connection, decision), lambda _: None)))
+
     def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and give all its rows. Sees what is committed, by whichever process."""
         if self._writer is None or self._left:
@@ -151,11 +236,44 @@ class FileStore(Store):
             self._reader = FileReader(connect_reader(self._path), self.file)
         return self._reader.select(sql, values)
 
+    async def take(self, tree_id: str, *, ttl_seconds: float = DEFAULT_TTL_SECONDS) -> int:
+        """Take the lease of a tree; see `Store.take`.
+
+        Cancellation: it was taken, or not, or will be; `release` it in any case.
+        """
+        writer = self.writer
+        return await writer.obey(writer.fence.taking(tree_id, ttl_seconds))
+
+    async def renew(self, tree_id: str) -> None:
+        """Say that the tree is still driven from here; see `Store.renew`.
+
+        Cancellation: renewed or not.
+        """
+        await self.writer.obey(self.writer.fence.renewing(tree_id))
+
+    async def release(self, tree_id: str) -> None:
+        """Give the lease of a tree back; see `Store.release`.
+
+        Cancellation: released, or not, or will be.
+        """
+        await self.writer.obey(self.writer.fence.releasing(tree_id))
+
+    def lease_lost(self, tree_id: str) -> bool:
+        """Whether the lease of a tree was taken from this store; see `Store.lease_lost`."""
+        return self.writer.fence.lost(tree_id)
+
+    def _open(self) -> tuple[sqlite3.Connection, Owner]:
+        """Open the file and say who has it open; both may wait for another program."""
+        connection = self._connect(self._path, self._synchronous)
+        # From now on the writer waits for a lock, in its task, where a wait blocks nobody.
+        connection.execute("PRAGMA busy_timeout = 0")
+        return connection, owners.enter()
+
     async def __aenter__(self) -> FileStore:
         if self._writer is not None:
             raise StoreError(StoreErrorKind.other, self.file, "this store was opened before: make another one")
-        self._connection = await trio.to_thread.run_sync(connect_writer, self._path, self._synchronous)
-        self._writer = Writer(self._connection, self.file)
+        self._connection, self._owner = await trio.to_thread.run_sync(self._open)
+        self._writer = Writer(self._connection, self.file, Fence(self._owner, self.file))
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
         self._nursery.start_soon(self._writer.run, name=f"writer of {self.file}")
@@ -164,8 +282,13 @@ class FileStore(Store):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._writer is not None
-        fault = await self._writer.close()
+        writer = self._writer
+        assert writer is not None
+        if writer.fault is None and (held := writer.fence.held):
+            # Nobody waits for it: when it cannot be written, the closed store counts as dead all the same.
+            writer.leave(writer.fence.releasing(*held))
+        fault = await writer.close()
+        owners.leave(self._owner)
         self._left = True
         with trio.CancelScope(shield=True):
             # The writer's task has done its work; it leaves within a turn, and then the nursery has no one to cancel.
@@ -188,6 +311,7 @@ class MemoryStore(Store):
     file = ":memory:"
 
     def __init__(self) -> None:
+        self.driven = set()
         self._connection = connect_memory()
         self._left: list[Item] = []
         self._rows = 0
@@ -219,6 +343,42 @@ class MemoryStore(Store):
         if item.fault is not None:
             raise item.fault.error()
 
+    async def decide(self, decision: ApprovalDecided) -> bool:
+        """Decide a question; see `Store.decide`.
+
+        Cancellation: nothing was decided.
+        """
+        await trio.lowlevel.checkpoint()
+        self._flush()
+        with translated(self.file):
+            return bool(_decide(self._connection, decision))
+
+    async def take(self, tree_id: str, *, ttl_seconds: float = DEFAULT_TTL_SECONDS) -> int:
+        """Give generation 0: nobody else can reach this store.
+
+        Cancellation: nothing was changed.
+        """
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    async def renew(self, tree_id: str) -> None:
+        """Do nothing: there is no lease.
+
+        Cancellation: nothing was changed.
+        """
+        await trio.lowlevel.checkpoint()
+
+    async def release(self, tree_id: str) -> None:
+        """Do nothing: there is no lease.
+
+        Cancellation: nothing was changed.
+        """
+        await trio.lowlevel.checkpoint()
+
+    def lease_lost(self, tree_id: str) -> bool:
+        """Tell that no lease was ever lost."""
+        return False
+
     def select(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and give all its rows. Sees all that was left."""
         self._flush()
@@ -244,6 +404,12 @@ class MemoryStore(Store):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._flush()
+
+
+def _decide(connection: sqlite3.Connection, decision: ApprovalDecided) -> int:
+    """Write a decision unless one stands; give how many rows it changed."""
+    (write,) = WRITES[ApprovalDecided]
+    return connection.execute(write.sql, write.values(decision)).rowcount
 
 
 def _write(connection: sqlite3.Connection, items: list[Item]) -> list[tuple[Item, Fault]]:

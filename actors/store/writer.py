@@ -4,11 +4,17 @@ Whoever appends leaves rows in a queue and goes on. Whoever commits leaves rows
 and waits until they stand. The writer takes all there is, writes it in one
 transaction, and wakes everybody whose rows are in it.
 
-Only the two calls that wait for the disk or for another process (BEGIN and
-COMMIT) run in a thread. The rows themselves are put in by the writer's task, a
-few hundred between two checkpoints. In a thread each row would have to win the
+Only COMMIT, which waits for the disk, runs in a thread. A lock of another
+process is waited for at BEGIN, by sleeping in the writer's task; whoever has it
+needs nobody else's for the COMMIT (`Writer._begin`). The rows themselves are put
+in by the writer's task too, a few hundred between two checkpoints. In a thread each row would have to win the
 interpreter's lock back several times from a busy event loop, 5 ms each:
 measured, 2,000 rows took 38 s that way, and take 4 ms this way.
+
+First in each transaction the fence is looked at: rows of a tree that another
+process has taken over are left out. Taking, renewing and releasing a lease are
+orders; they wait in the same queue, so that it is certain which rows are
+written under a lease and which are not.
 
 A store that cannot write has failed for good, unless it was only busy: what
 comes later is not written, so that a file always holds the beginning of what
@@ -17,6 +23,7 @@ happened and never a later part without it. Whoever commits is told so.
 
 import contextlib
 import logging
+import math
 import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -25,8 +32,9 @@ from typing import Any, Final
 
 import trio
 
-from actors.errors import StoreErrorKind
-from actors.store.batch import Commit, Item, Rows, put_each, put_together, rows_of
+from actors.errors import ActorsError, StoreErrorKind
+from actors.store.batch import Awaited, Commit, Item, Order, Queued, Rows, put_each, put_together, rows_of
+from actors.store.fence import Fence
 from actors.store.storage_errors import Fault, concerns_rows, fault_of, kind_of
 
 log = logging.getLogger("actors.store")
@@ -35,7 +43,9 @@ BOUND: Final = 10_000
 # Appended rows wait this long for a commit to ride on, unless there are many.
 LINGER_SECONDS: Final = 0.02
 LINGER_ROWS: Final = 1_000
-BUSY_TRIES: Final = 3
+BUSY_SECONDS: Final = 15.0
+FIRST_PAUSE: Final = 0.001
+LONGEST_PAUSE: Final = 0.1
 CLOSE_SECONDS: Final = 5.0
 
 
@@ -44,20 +54,27 @@ class Writer:
 
     ``transactions`` counts what was committed, ``lost`` the appended rows that
     were never written. ``fault`` is why no more rows are taken, None while they are.
+    ``fence`` holds the leases.
     """
 
-    def __init__(self, connection: sqlite3.Connection, file: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: str, fence: Fence) -> None:
+        self.fence = fence
         self.transactions = 0
         self.lost = 0
         self.fault: Fault | None = None
         self._connection = connection
         self._file = file
-        self._items: deque[Item] = deque()
+        self._items: deque[Queued] = deque()
         self._rows = 0
+        self._orders = 0
+        # Shared by the commits that will be taken together: those behind the last order.
+        self._done = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
         self._arrived = trio.Event()
         self._urgent = trio.Event()
         self._closing = False
+        # When a lock is waited for no longer, whoever waits.
+        self._latest = math.inf
         self._ended = trio.Event()
         self._scope = trio.CancelScope(shield=True)
         # Its own thread: a store must not wait for threads that others have borrowed.
@@ -105,7 +122,7 @@ class Writer:
         if self.fault is not None:
             await trio.lowlevel.checkpoint()
             raise self.fault.error()
-        item = Commit(rows)
+        item = Commit(rows, self._done)
         self._items.append(item)
         self._rows += len(rows)
         self._arrived.set()
@@ -113,6 +130,35 @@ class Writer:
         await item.done.wait()
         if item.fault is not None:
             raise item.fault.error()
+
+    async def obey(self, order: Order) -> int:
+        """Leave an order behind all rows before, wait until it stands, and give its answer.
+
+        Checkpoint: always.
+        Cancellation: it is carried out or not, and may still be carried out later.
+
+        Raises:
+            ActorsError: what the order raised; it changed nothing.
+            StoreError: it could not be carried out.
+        """
+        if self.fault is not None:
+            await trio.lowlevel.checkpoint()
+            raise self.fault.error()
+        self.leave(order)
+        await order.done.wait()
+        if order.refusal is not None:
+            raise order.refusal
+        if order.fault is not None:
+            raise order.fault.error()
+        return order.answer
+
+    def leave(self, order: Order) -> None:
+        """Leave an order behind all rows before, without waiting for it. The writer has not failed."""
+        self._items.append(order)
+        self._orders += 1
+        self._done = trio.Event()
+        self._arrived.set()
+        self._urgent.set()
 
     # ── the task ────────────────────────────────────────────────────────────
 
@@ -125,7 +171,10 @@ class Writer:
         try:
             with self._scope:
                 while await self._work():
-                    await self._write(self._take())
+                    if isinstance(self._items[0], Order):
+                        await self._carry_out(self._take_order())
+                    else:
+                        await self._write(self._take())
         except Exception as error:
             # A bug of ours: nobody may be left waiting for it.
             log.exception("%s: the writer crashed", self._file)
@@ -148,13 +197,33 @@ class Writer:
         return True
 
     def _take(self) -> list[Item]:
-        items = list(self._items)
-        self._items.clear()
-        self._rows = 0
-        if not self._closing:
-            self._urgent = trio.Event()
+        """Take all items there are, up to the first order."""
+        # The orders are left out by the condition, which a type cannot see.
+        items: list[Any] = []
+        if self._orders:
+            while not isinstance(self._items[0], Order):
+                items.append(self._items.popleft())
+            self._rows -= sum(len(rows_of(item)) for item in items)
+        else:
+            items.extend(self._items)
+            self._items.clear()
+            self._rows = 0
+            self._done = trio.Event()
+        self._calm()
         self._room.unpark_all()
         return items
+
+    def _take_order(self) -> Order:
+        order = self._items.popleft()
+        assert isinstance(order, Order)
+        self._orders -= 1
+        self._calm()
+        return order
+
+    def _calm(self) -> None:
+        # Not while something waits behind what was taken: it may be a commit.
+        if not self._items and not self._closing:
+            self._urgent = trio.Event()
 
     def _put_back(self, items: list[Item]) -> None:
         self._items.extendleft(reversed(items))
@@ -181,21 +250,47 @@ class Writer:
 
     async def _together(self, items: list[Item]) -> None:
         async with self._transaction():
-            for _ in put_together(self._connection, items):
+            fenced = self.fence.look(self._connection, items)
+            for _ in put_together(self._connection, without(items, fenced)):
                 await trio.lowlevel.checkpoint()
+        self._leave_out(fenced)
 
     async def _one_by_one(self, items: list[Item]) -> None:
         """Write each item by itself, in one transaction: some cannot be written, and the others must be."""
         faults: list[tuple[Item, Fault]] = []
         async with self._transaction():
-            for _ in put_each(self._connection, items, self._file, faults):
+            fenced = self.fence.look(self._connection, items)
+            for _ in put_each(self._connection, without(items, fenced), self._file, faults):
                 await trio.lowlevel.checkpoint()
+        self._leave_out(fenced)
+        self._leave_out(faults)
+        for item, fault in faults:
+            if not isinstance(item, Commit):
+                log.error("%s", refused(item, fault))
+
+    def _leave_out(self, faults: list[tuple[Item, Fault]]) -> None:
+        """Tell whoever waits for items that were not written; count those for which nobody waits."""
         for item, fault in faults:
             if isinstance(item, Commit):
                 item.fault = fault
             else:
                 self.lost += len(item)
-                log.error("%s", refused(item, fault))
+
+    async def _carry_out(self, order: Order) -> None:
+        try:
+            async with self._transaction():
+                answer = order.act(self._connection)
+            order.answer = answer
+            order.after(answer)
+        except ActorsError as error:
+            order.refusal = error
+        except sqlite3.Error as error:
+            self._not_done(order, fault_of(error, self._file))
+        except BaseException:
+            self._items.appendleft(order)
+            self._orders += 1
+            raise
+        order.done.set()
 
     # ── transactions ────────────────────────────────────────────────────────
 
@@ -212,20 +307,35 @@ class Writer:
             raise
 
     async def _begin(self) -> None:
-        for left in reversed(range(BUSY_TRIES)):
+        # Here and not in SQLite: its own waiting would need a thread for each transaction, and could not be cancelled.
+        # There is nothing else to wait for: with a log, the writing lock is all that a transaction needs, and the
+        # checkpoint behind a COMMIT that finds a reader in its way leaves the rest to a later one.
+        patience = trio.current_time() + BUSY_SECONDS
+        pause, told = FIRST_PAUSE, False
+        while True:
             try:
                 # Immediate: a transaction that reads first and writes later can be refused without any waiting.
-                await self._in_thread(lambda: self._connection.execute("BEGIN IMMEDIATE"))
+                self._connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
-                if kind_of(error) is not StoreErrorKind.busy or not left or self._closing:
+                if kind_of(error) is not StoreErrorKind.busy or trio.current_time() >= min(patience, self._latest):
                     raise
-                log.warning("%s is held by another process; still waiting", self._file)
+                if not told and pause >= LONGEST_PAUSE:
+                    told = True
+                    log.warning("%s is held by another process; still waiting", self._file)
+            await trio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _in_thread(self, action: Callable[[], Any]) -> None:
         await trio.to_thread.run_sync(action, limiter=self._thread)
 
     # ── failing ─────────────────────────────────────────────────────────────
+
+    def _not_done(self, order: Order, fault: Fault) -> None:
+        order.fault = fault
+        # No row is missing from the file, so who waits may try again.
+        if fault.kind is not StoreErrorKind.busy:
+            self._fail(fault)
 
     def _not_written(self, items: list[Item], fault: Fault) -> None:
         for item in items:
@@ -234,8 +344,20 @@ class Writer:
                 item.done.set()
         # What was appended is still to be written, in its order; who waited for a commit may try again.
         self._put_back([item for item in items if not isinstance(item, Commit)])
+        self._refuse_orders(fault)
         if fault.kind is not StoreErrorKind.busy or self._closing or self._rows >= BOUND:
             self._fail(fault)
+
+    def _refuse_orders(self, fault: Fault) -> None:
+        """Let nobody wait behind rows that are tried again while the file is held: who ordered may try again."""
+        if not self._orders:
+            return
+        for item in self._items:
+            if isinstance(item, Order):
+                item.fault = fault
+                item.done.set()
+        self._items = deque(item for item in self._items if not isinstance(item, Order))
+        self._orders = 0
 
     def _fail(self, fault: Fault) -> None:
         """Take no more rows: a later one may not stand where an earlier one is missing."""
@@ -243,13 +365,14 @@ class Writer:
             self.fault = fault
             log.error("%s: nothing more is written: %s", self._file, fault.message)
         for item in self._items:
-            if isinstance(item, Commit):
+            if isinstance(item, Awaited):
                 item.fault = fault
                 item.done.set()
             else:
                 self.lost += len(item)
         self._items.clear()
         self._rows = 0
+        self._orders = 0
         self._room.unpark_all()
 
     def _lose(self, rows: Rows) -> None:
@@ -262,14 +385,15 @@ class Writer:
     async def close(self) -> Fault | None:
         """Write what was left, end the task, and give the fault that kept rows from the file.
 
-        Cancellation: shielded; takes `CLOSE_SECONDS` at most, and once more the
-        busy timeout when another process holds the file all the while.
+        Cancellation: shielded; takes `CLOSE_SECONDS` for all that waits for another
+        process, and as long again for all that is to be written.
         """
         self._closing = True
+        self._latest = trio.current_time() + CLOSE_SECONDS
         self._arrived.set()
         self._urgent.set()
         with trio.CancelScope(shield=True):
-            with trio.move_on_after(CLOSE_SECONDS) as waited:
+            with trio.move_on_after(2 * CLOSE_SECONDS) as waited:
                 await self._ended.wait()
             if waited.cancelled_caught:
                 self._scope.cancel()
@@ -278,6 +402,15 @@ class Writer:
         if fault is None:
             self.fault = Fault(StoreErrorKind.other, self._file, "the store is closed")
         return fault
+
+
+def without(items: list[Item], left_out: list[tuple[Item, Fault]]) -> list[Item]:
+    """Give ``items`` in order, but for those that are left out."""
+    if not left_out:
+        return items
+    # By identity: two equal appends are two items.
+    ids = {id(item) for item, _ in left_out}
+    return [item for item in items if id(item) not in ids]
 
 
 def refused(rows: Rows, fault: Fault) -> str:

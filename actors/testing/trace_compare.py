@@ -3,8 +3,9 @@
     assert differences(store, recorded.run_id, store, replayed.run_id) == []
 
 Everything counts, in every table of the schema, but what two equal runs cannot have in common: ids, which are
-random (rows are matched by the agent's path); times and how long something took; where the workspace lies; and
-figures that say who of several agents was first (`SHARED`), as the tree's remainder after a draw does.
+random (rows are matched by the agent's path); times and how long something took; where the workspace lies and where
+answers come from; and figures that say who of several agents was first (`SHARED`), as the tree's remainder after a
+draw does.
 
 Texts are compared as they are. A run id that found its way into a prompt, an observation or a report differs from run
 to run and is told, and so is a report that stands in another call's place. That is the point: rows in which ids were
@@ -31,7 +32,7 @@ AGENT_IDS: Final = frozenset({"run_id", "parent_run_id", "child_run_id"})
 OTHER_IDS: Final = frozenset({"id", "tree_id", "from_tree_id", "reopened_from", "request_id"})
 # Digests and keys that are made from a run id.
 MADE_OF_IDS: Final = frozenset({("steps", "digest"), ("tool_attempts", "key")})
-PLACES: Final = frozenset({("runs", "root"), ("runs", "file")})
+PLACES: Final = frozenset({("runs", "root"), ("runs", "file"), ("runs", "task")})
 # What agents that work at the same time share: it tells which of them came first, which trio does not promise.
 SHARED: Final = frozenset(
     {

@@ -78,3 +78,20 @@ async def test_trio_s_own_tables_are_reached_from_a_tree() -> None:
     grown = {name: size - before.get(name, 0) for name, size in after.items()}
     assert grown["Runner.tasks"] == 7
     assert grown["Nursery._children"] == 7
+
+
+async def test_a_table_that_only_swings_has_not_grown_and_one_that_grows_beside_it_has() -> None:
+    top = Top()
+
+    async def once(number: int) -> None:
+        # Three entries in every fourth round, and at the end of all that are counted.
+        top.by_path["swings"] = [0] * 3 if number >= 10 and number % 4 == 3 else []
+        if grows:
+            top.by_path.setdefault("grows", []).append(number)
+        await trio.lowlevel.checkpoint()
+
+    grows = False
+    assert (await _grown(top, once, 100)).tables == {}
+    grows = True
+    # One more of the look that showed what only swings.
+    assert (await _grown(top, once, 100)).tables == {"Top.by_path": 90 + 1}

@@ -114,3 +114,30 @@ def test_a_killed_process_leaves_whole_commits_and_all_that_it_was_told_of(tmp_p
             return [seen.event for seen in store.trace("t")]
 
     assert trio.run(go_on)[-1] == "more"
+
+
+LOOK = """
+import sys
+from actors.store.store import open_reader
+with open_reader(sys.argv[1]) as reader:
+    print(len(reader.trace("t")))
+"""
+
+
+async def test_another_process_that_only_looks_takes_no_log_from_below_a_live_store(tmp_path: Path):
+    path, log = tmp_path / "runs.db", tmp_path / "runs.db-wal"
+    async with Store.open(path) as store:
+        await store.commit(EventSeen("t", "r", "1"))
+        # Reading opens a second connection of this process; what opens and closes the file by other means than
+        # SQLite's own drops the locks of all of them.
+        assert len(store.trace("t")) == 1
+        with open_reader(path) as reader:
+            assert len(reader.trace("t")) == 1
+        before = log.stat().st_ino
+        looked = subprocess.run(
+            [sys.executable, "-c", LOOK, str(path)], check=True, capture_output=True, text=True, timeout=30
+        )
+        assert looked.stdout == "1\n" and log.stat().st_ino == before
+        await store.commit(EventSeen("t", "r", "2"))
+        with open_reader(path) as reader:
+            assert len(reader.trace("t")) == 2

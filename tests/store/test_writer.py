@@ -1,5 +1,6 @@
 import logging
 import sqlite3
+import threading
 from pathlib import Path
 
 import attrs
@@ -9,6 +10,7 @@ import trio
 from actors.agents.rows import EventSeen, Observed, Row, RunFinished, RunStarted, RunStatus, StepDone
 from actors.errors import StoreError, StoreErrorKind
 from actors.store import writer as writer_file
+from actors.store.connections import connect_writer
 from actors.store.store import FileStore, Store, open_reader
 from actors.store.writer import BOUND
 
@@ -232,9 +234,8 @@ async def test_a_lock_of_another_process_is_waited_for(path: Path):
 
 
 async def test_a_lock_that_stays_is_a_busy_error_and_appended_rows_come_later(path: Path, monkeypatch, caplog):
-    monkeypatch.setattr(writer_file, "BUSY_TRIES", 2)
+    monkeypatch.setattr(writer_file, "BUSY_SECONDS", 0.3)
     async with Store.open(path) as store:
-        store._connection.execute("PRAGMA busy_timeout = 20")
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         await store.append(event("appended"))
@@ -328,7 +329,6 @@ async def test_closing_is_bounded_while_another_process_holds_the_file(path: Pat
     started = trio.current_time()
     with pytest.raises(StoreError) as raised:
         async with Store.open(path) as store:
-            store._connection.execute("PRAGMA busy_timeout = 300")
             other = sqlite3.connect(path, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             await store.append(event("never"))
@@ -337,6 +337,140 @@ async def test_closing_is_bounded_while_another_process_holds_the_file(path: Pat
     assert trio.current_time() - started < 5
     assert store.writer.lost == 1
     assert "nothing more is written" in caplog.text
+
+
+async def test_closing_waits_for_a_lock_that_is_given_back_in_time(path: Path):
+    async def give_back() -> None:
+        await trio.sleep(0.2)
+        other.close()
+
+    other = sqlite3.connect(path, isolation_level=None)
+    async with trio.open_nursery() as nursery:
+        async with Store.open(path) as store:
+            other.execute("BEGIN IMMEDIATE")
+            await store.append(event("late"))
+            nursery.start_soon(give_back)
+    assert store.writer.lost == 0
+    with open_reader(path) as reader:
+        assert [seen.event for seen in reader.trace("t")] == ["late"]
+
+
+async def test_an_order_behind_rows_that_wait_for_a_lock_is_refused_and_may_be_tried_again(path: Path, monkeypatch):
+    monkeypatch.setattr(writer_file, "BUSY_SECONDS", 0.05)
+    async with Store.open(path) as store:
+        await store.take("t")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await store.append(event("before"))
+        with trio.fail_after(5), pytest.raises(StoreError) as raised:
+            await store.renew("t")
+        assert raised.value.kind is StoreErrorKind.busy
+        other.close()
+        await store.renew("t")
+        assert (texts(store), store.lease_lost("t"), store.writer.lost) == (["before"], False, 0)
+
+
+async def test_commits_around_orders_each_stand_when_they_return(path: Path):
+    async def commit(number: int) -> None:
+        await store.commit(event(number))
+        assert str(number) in texts(store)
+        returned.append(number)
+
+    returned: list[int] = []
+    async with Store.open(path) as store:
+        await store.take("t")
+        async with trio.open_nursery() as nursery:
+            for number in range(60):
+                nursery.start_soon(commit, number)
+                if number % 7 == 0:
+                    nursery.start_soon(store.take, "t")
+                if number % 11 == 0:
+                    nursery.start_soon(store.renew, "t")
+        assert sorted(returned) == list(range(60)) and len(texts(store)) == 60
+
+
+async def test_a_reader_in_the_way_of_a_checkpoint_fails_no_commit_and_loses_nothing(path: Path):
+    async with Store.open(path) as store:
+        await store.commit(event("seen"))
+        # The checkpoint follows each commit, and none gets past what the reader sees.
+        store._connection.execute("PRAGMA wal_autocheckpoint = 1")
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM run_events").fetchall() == [(1,)]
+        for number in range(200):
+            await store.append(event(f"appended {number}"))
+            await store.commit(event(f"committed {number}"))
+        _, log, moved = store._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        assert moved < log
+        assert reader.execute("SELECT count(*) FROM run_events").fetchall() == [(1,)]
+        assert len(texts(store)) == 401
+        busy, _, _ = store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert busy == 1
+        await store.commit(event("behind one that failed"))
+        reader.close()
+        await store.commit(event("last"))
+        assert (store.writer.fault, store.writer.lost) == (None, 0)
+    with open_reader(path) as again:
+        assert len(again.trace("t")) == 403
+        assert again.select("PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_another_process_that_checkpoints_all_the_time_fails_no_commit(path: Path):
+    def checkpoint() -> int:
+        other = sqlite3.connect(path, isolation_level=None)
+        done = 0
+        while not ended.is_set():
+            # Takes every lock there is, for a moment each.
+            done += 1 - int(other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        other.close()
+        return done
+
+    async def count() -> None:
+        done.append(await trio.to_thread.run_sync(checkpoint))
+
+    ended, done = threading.Event(), list[int]()
+    async with Store.open(path) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        for number in range(300):
+            await store.commit(event(number))
+        ended.set()
+    assert done[0] > 5
+    with open_reader(path) as reader:
+        assert [seen.event for seen in reader.trace("t")] == [str(number) for number in range(300)]
+
+
+async def test_a_writer_waits_for_a_lock_without_holding_up_the_loop_and_its_caller_can_leave(path: Path):
+    async with Store.open(path) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        turns = 0
+        with trio.move_on_after(0.3) as waited:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.commit, event("x"))
+                while True:
+                    await trio.sleep(0.001)
+                    turns += 1
+        assert waited.cancelled_caught and turns > 50
+        other.close()
+        await store.commit(event("y"))
+        assert texts(store) == ["x", "y"]
+
+
+async def test_a_store_writes_through_what_connect_gives(path: Path):
+    opened: list[tuple[Path, str, int]] = []
+
+    def connect(file: Path, synchronous: str) -> sqlite3.Connection:
+        opened.append((file, synchronous, threading.get_ident()))
+        return made[0]
+
+    made = [connect_writer(path, "FULL")]
+    async with Store.open(path, synchronous="FULL", connect=connect) as store:
+        await store.commit(event("x"))
+        assert store._connection is made[0] and texts(store) == ["x"]
+    assert [each[:2] for each in opened] == [(path, "FULL")]
+    assert opened[0][2] != threading.get_ident()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        made[0].execute("SELECT 1")
 
 
 async def test_a_memory_store_writes_within_the_call_and_needs_no_block():

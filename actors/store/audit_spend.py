@@ -1,0 +1,102 @@
+"""What one agent spent, by the rows of its reservations and draws, and whether each was closed as it must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import attrs
+
+from actors.store.audit_findings import Check, Findings
+from actors.store.audit_steps import as_whole
+from actors.store.tree_rows import TreeRows
+
+CLOSED: Final = frozenset({"settled", "estimated"})
+_HELD: Final = (
+    "step",
+    "attempt",
+    "reservation",
+    "tokens",
+    "state",
+    "used_tokens",
+    "used_microdollars",
+    "overrun_tokens",
+    "overrun_microdollars",
+    "settled_at",
+)
+_DRAWN: Final = ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars")
+
+
+@attrs.frozen
+class Spend:
+    """What was spent, and what was billed and did not fit."""
+
+    tokens: int = 0
+    microdollars: int = 0
+    overrun_tokens: int = 0
+    overrun_microdollars: int = 0
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            self.tokens + other.tokens,
+            self.microdollars + other.microdollars,
+            self.overrun_tokens + other.overrun_tokens,
+            self.overrun_microdollars + other.overrun_microdollars,
+        )
+
+    @property
+    def without_money_over(self) -> Spend:
+        """Leave out the money that did not fit: an agent's row has no column for it."""
+        return attrs.evolve(self, overrun_microdollars=0)
+
+    def __str__(self) -> str:
+        """Say the figures; what is 0 and rare is left out."""
+        said = f"{self.tokens} tokens and {self.microdollars} microdollars"
+        if self.overrun_tokens or self.overrun_microdollars:
+            said += f" (overrun {self.overrun_tokens} and {self.overrun_microdollars})"
+        return said
+
+
+@attrs.frozen
+class SpendOfOne:
+    """What the rows of one agent come to."""
+
+    spend: Spend
+    reservations: int
+    draws: int
+
+
+def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: bool) -> SpendOfOne:
+    """Add up what one agent spent, and look at each of its reservations and attempts.
+
+    Raises:
+        Unreadable: a figure is none.
+    """
+    held: Counter[tuple[object, object]] = Counter()
+    sums, reservations, draws = [0, 0, 0, 0], 0, 0
+    for step, attempt, number, tokens, state, *used, settled_at in rows.of_agent("reservations", _HELD, run_id):
+        reservations += 1
+        held[step, attempt] += 1
+        if state in CLOSED and settled_at is not None and None not in used:
+            for place, figure in enumerate(used):
+                sums[place] += as_whole(figure)
+            continue
+        which = f"reservation {number} (attempt {attempt} of step {step}, {tokens} tokens)"
+        if state != "open" or settled_at is not None or used != [None] * 4:
+            text = f"{which} is {state}, settled at {settled_at} with {used[0]} tokens"
+            findings.wrong(Check.reservations, run_id, text)
+        elif tree_ended:
+            findings.wrong(Check.reservations, run_id, f"{which} is open, and the tree has ended")
+    findings.looked(Check.reservations, reservations)
+    attempts = 0
+    for step, attempt in rows.of_agent("provider_calls", ("step", "attempt"), run_id):
+        attempts += 1
+        held[step, attempt] -= 1
+        if held[step, attempt] < 0:
+            findings.wrong(Check.attempts, run_id, f"attempt {attempt} of step {step} has no reservation of its own")
+    findings.looked(Check.attempts, attempts)
+    for figures in rows.of_agent("draws", _DRAWN, run_id):
+        draws += 1
+        for place, figure in enumerate(figures):
+            sums[place] += as_whole(figure)
+    return SpendOfOne(Spend(*sums), reservations, draws)

@@ -1,0 +1,100 @@
+"""One agent alone that waits for each of its commits, beside bare sqlite3 transactions of the same rows.
+
+The bare arm does in one thread what has to be done: BEGIN IMMEDIATE, a
+statement for each kind of row, COMMIT. Ours hands rows to the writer and is
+woken when they stand. At FULL every commit waits for the disk; at NORMAL none
+does, so there the difference is ours alone.
+"""
+
+import gc
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from actors.agents.rows import Row
+from actors.store.connections import connect_writer
+from actors.store.row_codec import arrange
+from actors.store.store import Store
+from benchmarks.bills import Bill, Clock, median
+from benchmarks.harness import Figure, Gate, rounds_of
+from benchmarks.store_rows import TREE, Step, real_step, steps_of, write_bare
+
+FULL_GATE = Gate("ratio", "<=", 2.5)
+
+
+@attrs.frozen
+class Commit:
+    """What one commit writes: its own rows, and those that were left before it."""
+
+    before: tuple[Row, ...]
+    rows: tuple[Row, ...]
+
+
+def commits_of(steps: Sequence[Step]) -> list[Commit]:
+    """Give the commits of steps, in order; what is left after the last is left out."""
+    found: list[Commit] = []
+    waiting: list[Row] = []
+    for step in steps:
+        for left in step:
+            if left.awaited:
+                found.append(Commit(tuple(waiting), left.rows))
+                waiting = []
+            else:
+                waiting.extend(left.rows)
+    return found
+
+
+async def _ours(commits: list[Commit], synchronous: str) -> Bill:
+    with tempfile.TemporaryDirectory() as folder:
+        async with Store.open(Path(folder) / "runs.db", synchronous=synchronous) as store:
+            await store.take(TREE)
+            clock = Clock()
+            for commit in commits:
+                if commit.before:
+                    await store.append(*commit.before)
+                await store.commit(*commit.rows)
+            bill = clock.bill(len(commits))
+            assert store.writer.transactions >= bill.n
+    return bill
+
+
+def _bare(commits: list[Commit], synchronous: str) -> Bill:
+    statements = [arrange((commit.before, commit.rows)) for commit in commits]
+    with tempfile.TemporaryDirectory() as folder:
+        connection = connect_writer(Path(folder) / "runs.db", synchronous)
+        clock = Clock()
+        for each in statements:
+            write_bare(connection, each)
+        bill = clock.bill(len(commits))
+        connection.close()
+    return bill
+
+
+def _measured(commits: list[Commit], synchronous: str, rounds: int) -> tuple[Bill, Bill]:
+    ours, bare = [], []
+    for turn in range(rounds + 1):
+        gc.collect()
+        pair = trio.run(_ours, commits, synchronous), _bare(commits, synchronous)
+        if turn:
+            ours.append(pair[0])
+            bare.append(pair[1])
+    return median(ours), median(bare)
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """Measure one commit at FULL, and at NORMAL, in wall and in CPU time."""
+    pattern = trio.run(real_step)
+    commits = commits_of(list(steps_of(pattern, 0, 10 if quick else 200)))
+    for synchronous, gate in (("FULL", FULL_GATE), ("NORMAL", None)):
+        ours, bare = _measured(commits, synchronous, rounds_of(quick))
+        for place, part in enumerate(("wall", "cpu")):
+            mine, theirs = ours.each[place], bare.each[place]
+            name = f"store_single_{synchronous.lower()}_{part}"
+            method = (
+                f"{part} time of a commit of one agent alone, {len(commits)} in turn, synchronous={synchronous};"
+                " baseline: the same rows in bare transactions"
+            )
+            yield Figure(name, mine, "us", theirs, mine / theirs, ours.n, method, gate if part == "wall" else None)
