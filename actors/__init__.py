@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from actors.agents.about import AgentLimits as AgentLimits
     from actors.agents.agent import Agent as Agent
-    from actors.agents.agent import AgentLimits as AgentLimits
     from actors.agents.approvals import ApproveAll as ApproveAll
+    from actors.agents.approvals import DeferAll as DeferAll
     from actors.agents.approvals import DenyAll as DenyAll
     from actors.agents.approvals import FixedResponder as FixedResponder
     from actors.agents.child_handle import ChildHandle as ChildHandle
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
     from actors.agents.roster import AgentDef as AgentDef
     from actors.agents.roster import Agents as Agents
     from actors.agents.verification import Verification as Verification
+    from actors.assembly.reopening import reopen as reopen
+    from actors.assembly.retrying_gate import retry_gate as retry_gate
+    from actors.assembly.resuming import resume as resume
+    from actors.assembly.resuming import resume_from_stored_policy as resume_from_stored_policy
+    from actors.assembly.resuming import resume_tree as resume_tree
+    from actors.assembly.resuming import resume_tree_from_stored_policy as resume_tree_from_stored_policy
+    from actors.assembly.resuming import resume_with as resume_with
+    from actors.assembly.resuming import resume_with_decision as resume_with_decision
+    from actors.assembly.resuming import resume_with_recovery as resume_with_recovery
     from actors.assembly.running import RunResult as RunResult
     from actors.assembly.running import run as run
     from actors.assembly.running import run_tree as run_tree
@@ -66,13 +76,14 @@ if TYPE_CHECKING:
     from actors.runtime.actor import LATER as LATER
     from actors.runtime.actor import Call as Call
     from actors.runtime.behaviour import Behaviour as Behaviour
-    from actors.runtime.behaviour import BehaviourRef as BehaviourRef
+    from actors.runtime.behaviour_ref import BehaviourRef as BehaviourRef
     from actors.runtime.exits import Exit as Exit
     from actors.runtime.exits import Reason as Reason
     from actors.runtime.links import Down as Down
     from actors.runtime.links import Linked as Linked
     from actors.runtime.named import Named as Named
     from actors.runtime.open_supervisor import open_supervisor as open_supervisor
+    from actors.runtime.replay import replay as replay
     from actors.runtime.specs import Backoff as Backoff
     from actors.runtime.specs import Budget as Budget
     from actors.runtime.specs import ChildSpec as ChildSpec
@@ -82,6 +93,7 @@ if TYPE_CHECKING:
     from actors.runtime.supervisor import supervise as supervise
     from actors.runtime.tasks import start_task as start_task
     from actors.runtime.tasks import stream as stream
+    from actors.runtime.threads import run_in_thread as run_in_thread
     from actors.runtime.watchdog import Lag as Lag
     from actors.runtime.watchdog import lag_watchdog as lag_watchdog
     from actors.store.store import Store as Store
@@ -97,7 +109,7 @@ _WHERE = {
     "ApproveAll": "actors.agents.approvals",
     "Backoff": "actors.runtime.specs",
     "Behaviour": "actors.runtime.behaviour",
-    "BehaviourRef": "actors.runtime.behaviour",
+    "BehaviourRef": "actors.runtime.behaviour_ref",
     "Budget": "actors.runtime.specs",
     "BudgetExceeded": "actors.errors",
     "BudgetExhausted": "actors.errors",
@@ -108,6 +120,7 @@ _WHERE = {
     "ChildSpec": "actors.runtime.specs",
     "ConfigError": "actors.errors",
     "Containment": "actors.containment.limits",
+    "DeferAll": "actors.agents.approvals",
     "DenyAll": "actors.agents.approvals",
     "DepthCap": "actors.errors",
     "Down": "actors.runtime.links",
@@ -157,7 +170,18 @@ _WHERE = {
     "open_ledger": "actors.containment.ledger",
     "open_supervisor": "actors.runtime.open_supervisor",
     "open_tree": "actors.assembly.trees",
+    "reopen": "actors.assembly.reopening",
+    "retry_gate": "actors.assembly.retrying_gate",
+    "replay": "actors.runtime.replay",
+    "resume": "actors.assembly.resuming",
+    "resume_from_stored_policy": "actors.assembly.resuming",
+    "resume_tree": "actors.assembly.resuming",
+    "resume_tree_from_stored_policy": "actors.assembly.resuming",
+    "resume_with": "actors.assembly.resuming",
+    "resume_with_decision": "actors.assembly.resuming",
+    "resume_with_recovery": "actors.assembly.resuming",
     "run": "actors.assembly.running",
+    "run_in_thread": "actors.runtime.threads",
     "run_tree": "actors.assembly.running",
     "run_with": "actors.assembly.running",
     "start_task": "actors.runtime.tasks",

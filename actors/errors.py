@@ -18,6 +18,7 @@
     ├── ActorGone               an ask cannot be answered: ``noproc``, crashed, or stopped first
     ├── ProviderError           a model call failed; typed, with status and retry_after
     ├── StoreError              the store failed; typed, names the file
+    ├── RunConflict             another process drives the run; names it. Nothing was written
     └── ToolFailed              a tool could not do its work; the model reads the text
 
 ``Refused`` means that the caller may go on. Refusals of a spawn compare by
@@ -86,13 +87,15 @@ class ChildFailed(ActorsError):
 class RestartsExhausted(ActorsError):
     """The top supervisor gave up. ``end`` is the leaf's Exit that was one too many, ``path`` runs from it upwards.
 
-    The original exception is the ``__cause__``.
+    The original exception is the ``__cause__``. ``blame`` is the one line that says it, by default made of the two.
     """
 
-    def __init__(self, end: Any, path: tuple[str, ...]) -> None:
+    def __init__(self, end: Any, path: tuple[str, ...], blame: str | None = None) -> None:
         self.end = end
         self.path = path
-        super().__init__(f"restarts exhausted: {end} (through {' <- '.join(path)})")
+        if blame is None:
+            blame = f"{end} (through {' <- '.join(path)})"
+        super().__init__(f"restarts exhausted: {blame}")
 
 
 class StartFailed(ActorsError):
@@ -100,7 +103,7 @@ class StartFailed(ActorsError):
 
     def __init__(self, exit: Any) -> None:
         self.exit = exit
-        super().__init__(str(exit))
+        super().__init__(exit.blame())
 
 
 class WouldDeadlock(ActorsError):
@@ -474,6 +477,8 @@ class StoreErrorKind(StrEnum):
     constraint = "constraint"
     corrupt = "corrupt"
     full = "full"
+    # The lease of the run was lost: another process drives it now. Only this run's rows are refused.
+    fenced = "fenced"
     format = "format"  # type: ignore[assignment]  # shadows str.format, which nobody calls on a kind
     other = "other"
 
@@ -485,6 +490,26 @@ class StoreError(ActorsError):
         self.kind = kind
         self.file = file
         super().__init__(f"{file}: {message}")
+
+
+class RunConflict(ActorsError):
+    """Somebody else drives this run. Nothing was written.
+
+    ``owner`` says who, with process and host; ``expires_at`` is when its lease
+    lapses unless it is renewed, by the store's clock (UTC); None for this very process.
+    """
+
+    def __init__(self, run: str, owner: str, expires_at: str | None) -> None:
+        self.run = run
+        self.owner = owner
+        self.expires_at = expires_at
+        if expires_at is None:
+            super().__init__(f"run {run} is driven by {owner}: wait until it ends")
+            return
+        super().__init__(
+            f"run {run} is driven by {owner}; its lease lapses at {expires_at} unless renewed:"
+            " wait until it ends, or stop that process and try again"
+        )
 
 
 class ToolFailed(ActorsError):

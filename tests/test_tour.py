@@ -155,3 +155,42 @@ def test_the_table_of_outcomes_is_that_of_the_code() -> None:
     for kind, row in TABLE.items():
         also = [143] if kind is OutcomeKind.interrupted else []
         assert told[kind] == [row.exit, *also], kind
+
+
+# ── stop and go on ──────────────────────────────────────────────────────────
+
+RESUME, INBOX, REOPEN = [block.splitlines() for block in blocks("sh") if "actors resume" in block or "reopen" in block]
+
+
+def in_tour(line: str, folder: Path, **names: str) -> subprocess.CompletedProcess[str]:
+    words = [names.get(word, word) for word in line.split()]
+    assert words[0] == "actors"
+    return actors(*words[1:], cwd=folder)
+
+
+def newest(folder: Path) -> str:
+    return str(json.loads(actors("list", "--json", cwd=folder).stdout)[0]["run_id"])
+
+
+def test_what_waits_in_the_tour_is_answered_and_goes_on_as_it_says(folder: Path) -> None:
+    paused, shown, approved, went_on = INBOX
+    assert in_tour(paused, folder).returncode == 5
+    run = newest(folder)
+    told = in_tour(shown, folder)
+    question = told.stdout.split()[0]
+    assert told.returncode == 0 and f"approve '{question}'" in told.stdout
+    assert in_tour(approved, folder, ID=question).returncode == 0
+    done = in_tour(went_on, folder, RUN=run)
+    assert done.returncode == 0 and (folder / "hello.txt").read_text() == "hello, tree", done.stderr
+    # Once more, as the first block has it: its end is told.
+    assert [went_on] == RESUME and in_tour(went_on, folder, RUN=run).returncode == 0
+
+
+def test_a_run_of_the_tour_that_reached_a_ceiling_is_reopened_as_it_says(folder: Path) -> None:
+    ended, again = REOPEN
+    assert in_tour(ended, folder).returncode == 3
+    run = newest(folder)
+    done = in_tour(again, folder, RUN=run)
+    assert done.returncode == 0 and (folder / "hello.txt").exists(), done.stderr
+    new = json.loads(actors("show", newest(folder), "--json", cwd=folder).stdout)
+    assert new["reopened_from"] == run and new["tree"]["spent_tokens"] >= 210

@@ -17,10 +17,12 @@ from actors.agents.verification import CriterionKind
 ACTED_ON: Final = frozenset({
     "goal", "file", "root", "verify", "constraints", "max_steps", "max_duration", "max_tokens", "max_output_tokens",
     "max_retries", "retry", "stall", "max_read_chars", "exec_timeout", "agents", "on_unknown_price",
-    "queue_order", "spawn_background_after", "detached_spawns",
+    "queue_order", "spawn_background_after", "detached_spawns", "exec_sandbox", "exec_caps", "effort",
 })  # fmt: skip
 # And of a named agent.
-AGENT_ACTED_ON: Final = frozenset({"name", "role", "model", "max_steps", "deny_write", "deny_net"})
+AGENT_ACTED_ON: Final = frozenset({
+    "name", "role", "model", "max_steps", "effort", "deny_write", "deny_net", "worktree", "tools", "description",
+})  # fmt: skip
 
 
 def unsupported_fields(contract: TaskContract) -> list[tuple[str, str]]:
@@ -54,6 +56,8 @@ def _criterion_problem(contract: TaskContract) -> str | None:
         return f"{verify.kind} {NOT_YET}"
     if verify.kind in _ONE_FILE and not contract.is_single_file:
         return f"{verify.kind} judges a single-file contract; write workspace_file_contains, with a file and a needle"
+    if verify.kind is CriterionKind.each_compiles and contract.is_single_file:
+        return f"{verify.kind} judges a workspace; give the contract a root"
     if verify.kind is CriterionKind.workspace_file_contains and contract.is_single_file:
         return f"{verify.kind} judges a workspace; write file_contains, or give the contract a root"
     return None

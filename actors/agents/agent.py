@@ -11,7 +11,6 @@ its end is stored -> its end is told.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,26 +18,28 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
+from actors.agents.about import UNLIMITED, About, AgentLimits
 from actors.agents.agent_ledger import AgentLedger
 from actors.agents.background import Background, background_of
 from actors.agents.child_handle import ChildHandle
 from actors.agents.incarnations import Incarnations
 from actors.agents.live_states import WaitFor
 from actors.agents.outcomes import Outcome
+from actors.agents.past import PastAgent
 from actors.agents.recording import settled_row
 from actors.agents.restarting import Former, RestartPolicy
-from actors.agents.rows import AgentEvent, QueueEntered, QueueLeft, RunStarted, RunStatus
+from actors.agents.rows import AgentEvent, RunResumed, RunStarted, RunStatus
 from actors.agents.terminal_slot import TerminalSlot
 from actors.agents.waiting import Waiting
-from actors.containment.amounts import whole
 from actors.containment.ledger_state import Reservation
+from actors.containment.limits import dollars
 from actors.containment.slots import DONE, FRESH, QUEUED, WORKING
 from actors.containment.usage import Usage
 from actors.errors import DepthCap, Halted, LeafSpawn, SpawnRefusal, Stopping, StoreError
 from actors.halts import Halt, HaltKind
 from actors.ids import agent_run_id, child_path
 from actors.runtime.child import Child
-from actors.runtime.exits import Exit
+from actors.runtime.exits import Exit, Reason
 
 if TYPE_CHECKING:
     from actors.agents.tree import Tree
@@ -48,48 +49,12 @@ R = TypeVar("R")
 Behaviour = Callable[..., Awaitable[R]]
 
 
-@attrs.frozen
-class AgentLimits:
-    """What one agent may use; it can only narrow what the tree and its ancestors allow.
-
-    ``max_tokens`` bounds the agent's own spend, not its children's.
-    ``max_duration`` (seconds from its start) ends it with all below it.
-    ``max_depth`` is absolute, as in `Containment`. A ``leaf`` can have no children
-    and costs half as much.
-    """
-
-    max_tokens: int | None = None
-    max_duration: float | None = None
-    max_depth: int | None = None
-    leaf: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("max_tokens", "max_depth"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
-        seconds = self.max_duration
-        if seconds is not None and (type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0):
-            raise ValueError(f"max_duration must be a finite number of seconds from 0 on, not {seconds!r}")
-
-
-UNLIMITED = AgentLimits()
 # An agent that is told to stop waits so long at most for rows that are on their way.
 COMMIT_SECONDS = 5.0
+# Children that are taken in again between two turns of the loop.
+ADOPTED_AT_ONCE = 64
 # By itself, as in `slots.py`.
 FOR_CHILD: Final = WaitFor.child
-
-
-@attrs.frozen
-class About:
-    """What the store is told of an agent when it starts. A plain function has only a goal: its name."""
-
-    goal: str
-    file: str | None = None
-    provider: str | None = None
-    model: str | None = None
-    contract: str | None = None
-    policy: str | None = None
-    root: str | None = None
 
 
 class Agent(Child):
@@ -101,7 +66,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "began_before", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "past", "paused_below", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage", "was_queued")  # noqa: E501
 
     def __init__(
         self,
@@ -135,6 +100,11 @@ class Agent(Child):
         self.behind: trio.Event | None = None
         # The shield under which its rows are committed.
         self.commit: trio.CancelScope | None = None
+        # What it did in a process that is gone; its loop takes it up.
+        self.past: PastAgent | None = None
+        # Seconds since it started, if a process before this one started it; and whether it was only queued there.
+        self.began_before: float | None = None
+        self.was_queued = False
         # Where it was made: step and ordinal of the call, for rows. Zero for a plain spawn.
         self.place = (0, 0)
         self.own_tokens = 0
@@ -148,6 +118,8 @@ class Agent(Child):
         self.steps = 0
         # Whether its work is over; nothing is reserved in its name then.
         self.over = False
+        # Whether a child of it was only interrupted, and goes on later.
+        self.paused_below = False
         # Reservations that are open, so that an end closes them.
         self.held: dict[int, Reservation] | None = None
         # How the incarnation before this one ended; None in the first.
@@ -174,6 +146,12 @@ class Agent(Child):
     def holds_slot(self) -> bool:
         """Whether it is at work."""
         return self.seat is WORKING
+
+    @property
+    def waits_for_children(self) -> bool:
+        """Whether it does nothing until a child ends, however long that takes."""
+        wait = self.latest_wait
+        return self.over or (wait is not None and wait.what is FOR_CHILD and wait.until is None)
 
     @property
     def incarnation(self) -> int:
@@ -223,7 +201,8 @@ class Agent(Child):
         ended = self.background.collect(self.steps)
         # Whoever collects reads them; only what nobody collected is stored with the end.
         self.background.stored()
-        return [ChildHandle(child) for child in ended]
+        # What a process that is gone left unread belongs to the loop of an agent that asks a model.
+        return [ChildHandle(child) for child in ended if isinstance(child, Agent)]
 
     async def drain(self) -> list[ChildHandle[Any]]:
         """Wait until no child runs, without a slot, and `collect`. An end does this by itself.
@@ -245,6 +224,10 @@ class Agent(Child):
         the last takes it again.
 
         Cancellation: the block is left without the slot, on the way out.
+
+        Raises:
+            WouldDeadlock: from the end of the block: whoever holds a slot waits for this
+                agent, perhaps through others. It gets none and cannot go on: its work is cancelled.
         """
         return Waiting(self, what, until)
 
@@ -259,7 +242,7 @@ class Agent(Child):
         """
         alone = self.task is trio.lowlevel.current_task()
         if alone:
-            self.host.waits.check(self, child, what="the end of")
+            self.host.waits.check(self, child, what="the end of", lends=True)
             self.awaits = child
         wait = Waiting(self, FOR_CHILD)
         wait.begin()
@@ -296,6 +279,7 @@ class Agent(Child):
         child: Agent | None = None
 
         spawner = trio.lowlevel.current_task()
+        counted = place is not None and self.tree.was_counted(self.path, place)
 
         def begin() -> None:
             nonlocal child
@@ -305,7 +289,11 @@ class Agent(Child):
                 # The ledger's task admits it, and the child is to see the context of its spawner, which is parked.
                 child = spawner.context.run(self._make, behaviour, args, limits, place, about)
 
-        if refusal is None:
+        if refusal is None and counted:
+            # A process before this one counted it, and did not write down that it had made it.
+            await trio.lowlevel.checkpoint()
+            begin()
+        elif refusal is None:
             refusal = await self.tree.ledger.register_agent(self.depth + 1, begin)
         else:
             await trio.lowlevel.checkpoint()
@@ -315,6 +303,25 @@ class Agent(Child):
             raise refusal
         assert child is not None
         return child
+
+    async def adopt_agent(
+        self,
+        behaviour: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        limits: AgentLimits,
+        *,
+        place: tuple[int, int],
+        about: About,
+    ) -> Agent:
+        """Start again a child that a process before this one made and did not see end; it was counted then.
+
+        Checkpoint: once in `ADOPTED_AT_ONCE` children.
+        Cancellation: no child was started.
+        """
+        if self._spawned % ADOPTED_AT_ONCE == 0:
+            # One by one, ten thousand of them would turn the loop as often, and share no transaction.
+            await trio.lowlevel.checkpoint()
+        return self._make(behaviour, args, limits, place, about)
 
     def _refuses(self) -> SpawnRefusal | None:
         """Say no for what this agent alone knows."""
@@ -343,11 +350,28 @@ class Agent(Child):
         )
         if place is not None:
             child.place = place
+            if self.tree.past is not None:
+                child.remember(self.tree.past.agent(child.path))
+                child.was_queued = (self.path, *place) in self.tree.past.backlog
         self._spawned += 1
         self.start_child(child)
         # Its place in line is that of this call, whenever its task first runs.
         self.tree.slots.line_up(child)
         return child
+
+    def remember(self, past: PastAgent | None) -> None:
+        """Take up what this agent did in a process that is gone. Before its task runs."""
+        if past is None:
+            return
+        self.past = past
+        self.steps = past.last_step
+        self.own_tokens, self.own_microdollars = past.own_tokens, past.own_microdollars
+        self.own_overrun, self.estimated = past.own_overrun, past.estimated
+        self.usage, self.said = past.usage, past.said
+        self.began_before = past.age
+        for each in past.children:
+            if each.end is not None and each.reported:
+                self.add_below(each.end.usage, each.end.turns)
 
     def _narrowed(self, limits: AgentLimits) -> AgentLimits:
         """Give a child's limits with the least depth that it, this agent and the tree allow."""
@@ -369,16 +393,25 @@ class Agent(Child):
             # Told to stop before it ever ran: the scope is cancelled, and this raises.
             await trio.lowlevel.checkpoint()
         if self.limits.max_duration is not None:
-            self._timer = self.host.deadlines.at(trio.current_time() + self.limits.max_duration, self._out_of_time)
+            # The time in which no process drove it counts too.
+            at = trio.current_time() + self.limits.max_duration - (self.began_before or 0.0)
+            self._timer = self.host.deadlines.at(at, self._out_of_time)
+            if at <= trio.current_time():
+                # It was over before this process began: nothing more is paid for.
+                self.started_at = trio.current_time() - (self.began_before or 0.0)
+                self._out_of_time()
+                await trio.sleep_forever()
         if self.seat is not WORKING:
             await self.tree.slots.wait_turn(self)
             self.since = self.tree.now()
+        elif self.was_queued:
+            self.tree.dropped_from_queue(self)
         if self.tree.ledger.halted is not None:
             # Its turn came between the halt and its own stop: it begins nothing.
             self.tree.slots.give_back(self)
             await trio.sleep_forever()
         if self.tree.recorder is not None:
-            self.started_at = trio.current_time()
+            self.started_at = trio.current_time() - (self.began_before or 0.0)
             await self._record_start()
         return await self._behaviour(self, *self._args)
 
@@ -386,11 +419,17 @@ class Agent(Child):
         about = self.about
         recorder = self.tree.recorder
         assert recorder is not None
-        await recorder.store.append(*self.start_rows())
+        if self.began_before is not None:
+            await recorder.append(RunResumed(self.run_id, self.steps))
+            await recorder.emit(self, "resumed", step=self.steps)
+            return
+        await recorder.append(*self.start_rows())
         await recorder.emit(self, "started", goal=about.goal)
 
     def start_rows(self) -> list[Any]:
         """Give the rows of the start. Whoever spawned for a call writes of the spawn itself."""
+        if self.began_before is not None:
+            return []
         rows: list[Any] = [self.start_row()]
         if isinstance(self.parent, Agent) and self._about is None:
             rows.append(AgentEvent(self.parent.run_id, 0, "spawn", self.about.goal, self.run_id))
@@ -413,6 +452,10 @@ class Agent(Child):
             None if self.parent is not None else self.tree.limits.to_json(),
             about.policy,
             about.root,
+            about.opening,
+            about.entry,
+            about.reopened_from,
+            about.task,
         )
 
     def _out_of_time(self) -> None:
@@ -466,7 +509,8 @@ class Agent(Child):
         if self.seat is WORKING:
             self.tree.slots.give_back(self)
             if self.tree.recorder is not None:
-                self.tree.recorder.note(self, RunStatus(self.run_id, "draining"))
+                decided = None if self.outcome is None else self.outcome.text()
+                self.tree.recorder.note(self, RunStatus(self.run_id, "draining", decided))
 
     def close_held(self) -> None:
         """Close what is held for calls that nobody will answer any more."""
@@ -475,6 +519,14 @@ class Agent(Child):
             settlement = self.ledger.settle_nowait(reservation, None)
             if self.tree.recorder is not None:
                 self.tree.recorder.note(self, settled_row(self.run_id, reservation, settlement))
+
+    def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
+        end = super()._exit(reason, raised, lost)
+        tokens = self.own_tokens + self.own_overrun
+        if end.clean or not (tokens or self.own_microdollars):
+            return end
+        # In words, because the runtime knows no money: whoever reads the end is told what it cost.
+        return attrs.evolve(end, spent=f"{tokens:,} tokens ({dollars(self.own_microdollars)} dollars)")
 
     def ended(self, exit: Exit) -> None:
         """Give back whatever is still held, and hand usage up."""
@@ -509,13 +561,16 @@ class Agent(Child):
         if self.parent is None:
             # What is stored now is how the run ended; no later halt comes beside it.
             self.tree.root_over()
-        if self.background is not None:
+        if self.background is not None and not self.paused_below and not self.tree.pauses(exit):
+            # Whoever goes on finds the children's own ends.
             self.background.store_rest()
         try:
             await self.tree.recorder.finished(self, exit)
         except StoreError as error:
             # The end is told all the same; the run says that it was not stored.
             self.tree.store_failed(error)
+        if self.terminal is not None and self.terminal.get() is None and isinstance(self.parent, Agent):
+            self.parent.paused_below = True
 
     # ── accounts ────────────────────────────────────────────────────────────
 
@@ -538,21 +593,3 @@ def _both(one: Usage | None, other: Usage | None) -> Usage | None:
     if one is None or other is None:
         return one or other
     return one + other
-
-
-def queue_rows(agent: Agent) -> QueueEntered:
-    """Give the row of an agent that waits for its first slot."""
-    assert isinstance(agent.parent, Agent)
-    step, ordinal = agent.place
-    return QueueEntered(agent.parent.run_id, step, ordinal or _tail(agent), agent.about.goal, agent.depth)
-
-
-def left_queue_row(agent: Agent) -> QueueLeft:
-    """Give the row that takes an agent out of the queue."""
-    assert isinstance(agent.parent, Agent)
-    step, ordinal = agent.place
-    return QueueLeft(agent.parent.run_id, step, ordinal or _tail(agent))
-
-
-def _tail(agent: Agent) -> int:
-    return int(agent.path.rpartition("/")[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,6 +15,7 @@ from actors.containment.ledger_state import Draw, LedgerSnapshot, Quote, Reserva
 from actors.containment.usage import Usage
 from actors.errors import BudgetExceeded, Stopping
 from actors.halts import Halt
+from actors.runtime.actor import Call
 from actors.runtime.wait_graph import Wait
 
 if TYPE_CHECKING:
@@ -25,25 +25,32 @@ if TYPE_CHECKING:
 class _Line(Waiting):
     """The wait of an agent that stands in line for what others hold of the budget."""
 
-    __slots__ = ("_alone", "_stands")
+    __slots__ = ("_alone", "_call", "_stands")
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent, WaitFor.money)
         # The ledger may decide in its own task, so whose task asks is looked at here.
         self._alone = agent.task is trio.lowlevel.current_task()
         self._stands: Wait | None = None
+        self._call: Call
 
-    def begin(self) -> None:
-        """Stand in the wait-for graph, and give the slot back.
+    def begin_with(self, call: Call) -> None:
+        """Stand in the wait-for graph until ``call`` is answered, and give the slot back.
 
         Raises:
             WouldDeadlock: everybody who holds any of it waits for this agent.
         """
         agent = self._agent
-        holders = partial(tuple, agent.tree.holders)
+        self._call = call
         what = "what is held of the budget by"
-        self._stands = agent.host.waits.begin(agent, holders, what=what, any_of=True, alone=self._alone)
-        super().begin()
+        self._stands = agent.host.waits.begin(
+            agent, self._holders, what=what, any_of=True, alone=self._alone, lends=True
+        )
+        self.begin()
+
+    def _holders(self) -> tuple[Agent, ...]:
+        # Once it is answered it waits for nobody, though its task runs only later.
+        return tuple(self._agent.tree.holders) if self._call.waiting else ()
 
     async def end(self) -> None:
         """Leave the graph, and take the slot again.
@@ -175,12 +182,14 @@ class AgentLedger:
                 by=agent.path,
                 own_left=self._own_left,
                 note=(agent.run_id, 0, 0) if note is None else note,
-                on_wait=wait.begin,
+                on_wait=wait.begin_with,
             )
             if isinstance(held, Reservation):
                 if agent.over:
                     # It ended while a task of somebody else waited in its name. Nothing was sent.
-                    self._ledger.settle_nowait(held, 0)
+                    settlement = self._ledger.settle_nowait(held, 0)
+                    if agent.tree.recorder is not None:
+                        agent.tree.recorder.note(agent, settled_row(agent.run_id, held, settlement))
                     raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
                 agent.held = agent.held or {}
                 agent.held[held.id] = held

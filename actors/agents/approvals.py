@@ -7,7 +7,7 @@ does. An answer of `ApproveAll` is an approval of that one act, not a rule.
 import attrs
 import trio
 
-from actors.agents.ports import Approval, ApprovalRequest
+from actors.agents.ports import Approval, ApprovalRequest, Defer
 
 
 @attrs.frozen
@@ -38,6 +38,20 @@ class DenyAll:
         """
         await trio.lowlevel.checkpoint()
         return Approval(False, self.reason)
+
+
+@attrs.frozen
+class DeferAll:
+    """Put every question off: it waits in the store until somebody decides it, from whichever process."""
+
+    async def decide(self, request: ApprovalRequest) -> Defer:
+        """Answer nothing now.
+
+        Checkpoint: always.
+        Cancellation: nothing was decided, and the act is not done.
+        """
+        await trio.lowlevel.checkpoint()
+        return Defer()
 
 
 @attrs.frozen

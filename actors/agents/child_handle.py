@@ -13,7 +13,8 @@ from actors.agents.outcomes import Outcome
 from actors.containment.slots import QUEUED
 from actors.errors import ChildFailed, Halted
 from actors.halts import Halt, HaltKind
-from actors.runtime.child import CURRENT, NORMAL, refuse_own_stop
+from actors.runtime.actor import waiting_for
+from actors.runtime.child import CURRENT, NORMAL, Child, refuse_own_stop
 from actors.runtime.exits import Exit
 from actors.runtime.stops import StopReceipt
 
@@ -77,7 +78,10 @@ class ChildHandle(Generic[R]):
     def _end(self) -> Coroutine[Any, Any, Exit]:
         """Give the wait for the end, as it is for whoever waits."""
         child, waiter = self._child, CURRENT.get()
-        return child.wait_ended() if waiter is None else waiter.await_end_of(child)
+        if waiter is None:
+            return child.wait_ended()
+        # An agent gives its slot back meanwhile; an actor has none, and stands in the wait-for graph by an entry.
+        return waiter.await_end_of(child) if isinstance(waiter, type(child)) else _awaited(child)
 
     async def exit_within(self, seconds: float) -> Exit | None:
         """Wait so long for the child's end; None when it has not ended: it works on, and the caller goes on.
@@ -130,6 +134,11 @@ class ChildHandle(Generic[R]):
         refuse_own_stop(child)
         halt = Halt(HaltKind.parent, child.parent.path, trio.current_time(), child.path, reason)
         return await child.tree.stop_and_wait(child, halt)
+
+
+async def _awaited(child: Child) -> Exit:
+    with waiting_for(child, "the end of"):
+        return await child.wait_ended()
 
 
 def result_of(agent: Agent, exit: Exit) -> Any:

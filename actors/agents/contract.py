@@ -170,6 +170,20 @@ class ExecSandbox(StrEnum):
     full_access = "full_access"
 
 
+@attrs.frozen
+class ExecCaps:
+    """What one command may use at most; None is no cap. A cap that cannot be set fails the start.
+
+    ``cpu_seconds`` and ``open_files`` are of each process, ``memory_bytes`` of all
+    processes of the command together, ``wall_seconds`` beside ``exec_timeout``: the smaller counts.
+    """
+
+    cpu_seconds: int | None = judged(optional(whole_number(1)), None)
+    memory_bytes: int | None = judged(optional(whole_number(1)), None)
+    open_files: int | None = judged(optional(whole_number(1)), None)
+    wall_seconds: float | None = judged(optional(positive_seconds_problem), None, converter=as_float)
+
+
 class PauseScope(StrEnum):
     """Who stops when an agent waits for a human; stored values."""
 
@@ -286,7 +300,11 @@ class TaskContract:
     lease_ttl: float = _seconds(2 * DEFAULT_EXEC_TIMEOUT, positive_seconds_problem)
     spawn_background_after: float | None = _seconds()
     detached_spawns: bool = judged(flag_problem, True, kw_only=True)
-    exec_sandbox: ExecSandbox = _choice(ExecSandbox.workspace_write)
+    # None is workspace_write as far as this machine can hold it; what is named is held, or nothing starts.
+    exec_sandbox: ExecSandbox | None = judged(
+        optional(one_of(ExecSandbox)), None, converter=as_member(ExecSandbox), kw_only=True
+    )
+    exec_caps: ExecCaps = _part(ExecCaps())
     mcp: tuple[object, ...] = _lives()
     lsp: tuple[object, ...] = _lives()
     browser: object | None = _live()
@@ -428,9 +446,13 @@ class TaskContract:
         """Say whether a parent may go on without waiting for a child."""
         return attrs.evolve(self, detached_spawns=allowed)
 
-    def with_exec_sandbox(self, sandbox: ExecSandbox) -> "TaskContract":
-        """Set what commands may do to files."""
+    def with_exec_sandbox(self, sandbox: ExecSandbox | None) -> "TaskContract":
+        """Set what commands may do to files. A mode that is named must hold, or the run is refused."""
         return attrs.evolve(self, exec_sandbox=sandbox)
+
+    def with_exec_caps(self, caps: ExecCaps) -> "TaskContract":
+        """Cap what one command may use."""
+        return attrs.evolve(self, exec_caps=caps)
 
     def with_mcp(self, servers: Sequence[object]) -> "TaskContract":
         """Set the MCP servers. Listing one grants nothing."""

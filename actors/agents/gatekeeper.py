@@ -3,30 +3,58 @@
 What the policy denies is refused; what it says ask about goes to the approver,
 while the agent holds no slot. Every refusal and decision is a row, and never
 holds contents.
+
+A question is a row before it leaves, and so is its answer: a process that ends
+meanwhile loses neither, and the first answer is the one that counts, whoever
+gave it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from actors.agents.belongings import Belongings
+from actors.agents.call_journal import Journal, Work, call_key
+from actors.agents.confinement import Confinement
+from actors.agents.confining import confinement_of
 from actors.agents.entry_text import bounded, clean
-from actors.agents.live_states import WaitFor
+from actors.agents.exec_judging import Judged, judge_command
+from actors.agents.judging import FileText, Kept
 from actors.agents.policy import Decision, Effect, Policy
-from actors.agents.ports import Act, ActRefused, Approval, ApprovalRequest, Refusal
-from actors.agents.rows import PolicyEvent
+from actors.agents.ports import Act, ActRefused, Approval, ApprovalRequest, Refusal, ToolCall
+from actors.agents.questions import Question
+from actors.agents.rows import ApprovalAsked, PolicyEvent, SnapshotKept, WriteIntended
 
 if TYPE_CHECKING:
     from actors.agents.loop import Loop
 
 
+# Characters of what is to be written that a pending question keeps for whoever decides.
+CONTENT_CHARS = 8_000
+
+
 class CallContext:
     """What a tool may use during one call: the gatekeeper of policy and approver."""
 
-    def __init__(self, loop: Loop, step: int, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        step: int,
+        policy: Policy | None = None,
+        *,
+        work: Work | None = None,
+        ordinal: int = 0,
+        call: ToolCall | None = None,
+    ) -> None:
         self._loop = loop
         self._step = step
         self._policy = loop.job.policy if policy is None else policy
+        self._work = work
+        self._ordinal = ordinal
+        self._call = call
+        self._asked = 0
+        self.journal: Journal | None = None
 
     @property
     def root(self) -> str:
@@ -43,6 +71,66 @@ class CallContext:
     def max_read_chars(self) -> int | None:
         """Give the most characters of one read."""
         return self._loop.contract.max_read_chars
+
+    @property
+    def confinement(self) -> Confinement:
+        """Give what is to stand around the commands of this call."""
+        return confinement_of(self._loop, self._policy, self._step, self._ordinal)
+
+    @property
+    def belongings(self) -> Belongings:
+        """Give what tools keep for this agent from one call to the next."""
+        return self._loop.belongings
+
+    @property
+    def key(self) -> str:
+        """Name this call by durable facts: the same in every process that runs it. An idempotency key."""
+        return call_key(self._loop.agent.run_id, self._step, self._ordinal)
+
+    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+        """Note what a write is about to make of ``target``; tell whether it had been noted by a process before.
+
+        ``after`` is the digest of the bytes that will stand there, ``changes`` whether others stand there now.
+        What was noted first counts: True means that this very write may have been done already, and that it
+        changed something then.
+
+        Cancellation: as `Loop.stand`; nothing may be written.
+        """
+        loop = self._loop
+        if not loop.recorder.durable:
+            return False
+        place = (loop.agent.run_id, self._step, self._ordinal)
+        known = loop.recorder.store.write_intent(*place, target) if self._again else None
+        if known is not None:
+            noted, changed = known
+            return noted == after and changed
+        await loop.stand(WriteIntended(*place, target, after, changes))
+        return False
+
+    def wrote(self, target: str, now: str) -> bool:
+        """Tell whether a process before this one meant to leave exactly ``now`` (a digest) at ``target``."""
+        if not self._again:
+            return False
+        known = self._loop.recorder.store.write_intent(self._loop.agent.run_id, self._step, self._ordinal, target)
+        return known is not None and known == (now, True)
+
+    async def touch(self, target: str, look: Callable[[], FileText]) -> None:
+        """Keep what a file holds before this agent first changes it, if somebody may review the work.
+
+        What may not be read is not kept: it would go to the reviewer.
+
+        Cancellation: as `Loop.stand`; nothing may be written.
+        """
+        loop = self._loop
+        run_id = loop.agent.run_id
+        if loop.services.reviewer is None or loop.recorder.store.has_snapshot(run_id, target):
+            return
+        before = look() if self.may_read(target) else FileText(Kept.unkept, "the policy does not let it be read")
+        await loop.stand(SnapshotKept(run_id, self._step, target, before.text, before.state))
+
+    @property
+    def _again(self) -> bool:
+        return self._work is not None and self._work.again
 
     def report_leaked(self, processes: Sequence[int]) -> None:
         """Name processes that did not die in time."""
@@ -70,7 +158,36 @@ class CallContext:
         asked = [decision for _, decision in seen if decision.effect is not Effect.allow]
         if not asked:
             return
-        target, decision = seen[-1][0], asked[-1]
+        await self._ask(act, seen[-1][0], content, asked[-1])
+
+    async def authorise_commands(
+        self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+    ) -> None:
+        """Ask the policy for commands and for the files that they are joined with, all before any of them runs.
+
+        Cancellation: nothing was decided.
+
+        Raises:
+            ActRefused: the row and the event are written. A deny of one is a deny of all, and nobody was asked then.
+        """
+        seen = [each for argv in commands for each in judge_command(self._policy, argv)]
+        files = [
+            (act, Judged(target, self._policy.explain(act, target)))
+            for act, targets in ((Act.read, reads), (Act.write, writes))
+            for target in dict.fromkeys(targets)
+        ]
+        for act, each in [*((Act.exec, one) for one in seen), *files]:
+            if each.decision.effect is Effect.deny:
+                await self._refuse(act, each.target, each.decision, "denied by policy", "policy")
+        asked = [each.decision for each in seen if each.decision.effect is Effect.ask]
+        if asked:
+            await self._ask(Act.exec, line, "", asked[-1])
+        for act, each in files:
+            if each.decision.effect is Effect.ask:
+                # What will stand there is not known yet; where it comes from is.
+                await self._ask(act, each.target, line, each.decision)
+
+    async def _ask(self, act: Act, target: str, content: str, decision: Decision) -> None:
         approval = await self._decide(act, target, content, decision)
         if not approval.approved:
             await self._refuse(act, target, decision, approval.reason or "denied", "approver")
@@ -81,12 +198,39 @@ class CallContext:
         request = ApprovalRequest(
             act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
         )
-        await loop.recorder.emit(loop.agent, "approval_requested", step=self._step, act=act, target=clean(target))
-        async with loop.agent.waiting(WaitFor.human):
-            approval = await loop.services.approver.decide(request)
-        facts = {"step": self._step, "act": act, "approved": approval.approved}
-        await loop.recorder.emit(loop.agent, "approval_decided", **facts)
-        return approval
+        return await Question(loop, request, self._row(request), self._work, self.journal).answer()
+
+    def _row(self, request: ApprovalRequest) -> ApprovalAsked:
+        """Give the row of a question: the one that a process before this one asked, if it was the very same.
+
+        Another policy asks other questions, and a file that was changed meanwhile is another content. So the
+        number alone does not make it the same question.
+        """
+        while True:
+            self._asked += 1
+            row = self._numbered(request)
+            known = self._loop.recorder.store.approval(row.request_id)
+            if known is None or (known.act, known.target, known.content) == (row.act, row.target, row.content):
+                return row
+
+    def _numbered(self, request: ApprovalRequest) -> ApprovalAsked:
+        loop, call = self._loop, self._call or ToolCall("", "")
+        return ApprovalAsked(
+            f"{self.key}.{self._asked}",
+            loop.agent.tree.run_id,
+            loop.agent.run_id,
+            self._step,
+            self._ordinal,
+            self._asked,
+            request.act,
+            bounded(clean(request.target), 2_000),
+            bounded(clean(request.content), CONTENT_CHARS),
+            call.name,
+            call.arguments,
+            request.goal,
+            request.rule,
+            request.layer,
+        )
 
     async def _refuse(self, act: Act, target: str, decision: Decision, reason: str, source: str) -> NoReturn:
         await self._note("refusal", act, target, decision, "denied", source, reason)
@@ -112,4 +256,4 @@ class CallContext:
                 "reason": bounded(clean(reason), 500),
             }
             rows.append(recorder.event(agent.path, agent.depth, "refused", facts))
-        await recorder.store.append(*rows)
+        await recorder.append(*rows)

@@ -12,17 +12,16 @@ What would be got wrong:
 
 import ipaddress
 import re
-import sys
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
 import attrs
 
+from actors.agents.platform_names import HERE, Platform, fold_glob, fold_target
+
 MOST_CHARACTERS: Final = 4_096
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Constant for a process, so a decision stays a function of its arguments.
-WINDOWS: Final[bool] = sys.platform == "win32"
 
 
 def glob_problem(glob: object) -> str | None:
@@ -101,28 +100,20 @@ class GlobSet:
         return min((match.lastindex - 1 for match in found if match and match.lastindex), default=None)
 
 
-def path_glob(glob: str, *, windows: bool = WINDOWS) -> str:
+def path_glob(glob: str, *, platform: Platform = HERE) -> str:
     """Give a path glob in the spelling that `path_names` uses for targets."""
-    return _fold(glob) if windows else glob
+    return fold_glob(glob, platform)
 
 
-def path_names(target: str, *, windows: bool = WINDOWS) -> tuple[str, ...]:
+def path_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
     """Give the names by which a rule may call a path: the whole of it, and its last part.
 
     On unix a backslash is a letter of a name, so two different files never
     answer to one name because of it.
     """
-    whole = _fold(target) if windows else target
+    whole = fold_target(target, platform)
     last = whole.rpartition("/")[2]
     return (whole, last) if last and last != whole else (whole,)
-
-
-def _fold(path: str) -> str:
-    """Fold what Windows takes for the same file: separators, verbatim prefixes, case."""
-    plain = path.replace("\\", "/").lower()
-    if plain.startswith("//?/unc/"):
-        return "//" + plain.removeprefix("//?/unc/")
-    return plain.removeprefix("//?/")
 
 
 def net_glob(glob: str) -> str:

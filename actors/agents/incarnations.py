@@ -110,7 +110,7 @@ class Incarnations:
             halt = Halt(HaltKind.parent, agent.path, trio.current_time(), child.path, "its parent begins again")
             await agent.tree.stop_and_wait(child, halt)
         if agent.background is not None:
-            agent.background.store_rest()
+            agent.background.give_back()
 
     def _begin_again(self, agent: Agent, former: Former, wait: float) -> None:
         agent.former = former

@@ -12,51 +12,58 @@ cut by the supervisor, so that everything stops in one order.
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attrs
 import trio
 
-from actors.agents.agent import COMMIT_SECONDS, About, Agent, AgentLimits
+from actors.agents.about import About, AgentLimits
+from actors.agents.agent import COMMIT_SECONDS, Agent
+from actors.agents.belongings import Belongings
+from actors.agents.call_journal import Journal, Work, is_replayable
 from actors.agents.contract import TaskContract
+from actors.agents.criterion import note_dependencies, passes
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
 from actors.agents.loop_children import Children, failed
 from actors.agents.model_input import clean_call, estimate_of, read_arguments
 from actors.agents.outcomes import Outcome, OutcomeKind
-from actors.agents.policy import Effect, Policy
+from actors.agents.past import PastAgent, PastAnswer
+from actors.agents.policy import Policy
 from actors.agents.ports import (
-    Act,
     ActRefused,
-    AssistantTurn,
     Completion,
     CompletionRequest,
     Observation,
     ObservationKind,
-    ResultsTurn,
+    Tool,
     ToolCall,
-    ToolSpec,
-    Turn,
-    UserTurn,
 )
-from actors.agents.prompt import CUT, ENTRY_CHARS, QUIET, Framing, first_turn, fitted, system_text
+from actors.agents.prompt import ENTRY_CHARS, Framing, first_turn, fitted, system_text
 from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import retry_delay
+from actors.agents.reviewing import refused_endpoint
 from actors.agents.roster import AgentDef
 from actors.agents.rows import (
     AgentEvent,
     AttemptMade,
-    GateTried,
     Settled,
 )
 from actors.agents.services import Services
 from actors.agents.spawning import NAME as SPAWN
-from actors.agents.stall import Signature, StallState, look
-from actors.agents.step_rows import answer_row, attempt_row, calls_text, draw_row, step_facts, step_rows
-from actors.agents.turns import UNFINISHED, Event, Phase, StepFacts, advance, after_step
+from actors.agents.step_rows import (
+    answer_row,
+    attempt_row,
+    digest_of,
+    draw_row,
+    observed_rows,
+    step_facts,
+    step_rows,
+)
+from actors.agents.transcript import Transcript
+from actors.agents.turns import Event, Phase, StepFacts, advance, after_step
 from actors.agents.verification import CriterionKind
 from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
 from actors.containment.usage import Usage
@@ -66,14 +73,13 @@ from actors.errors import (
     ProviderErrorKind,
     StoreError,
     StoreErrorKind,
+    ToolCallCap,
     ToolFailed,
 )
 
 log = logging.getLogger("actors.loop")
 
 SAID_CHARS = 8_000
-# An answer that was cut at its limit is asked to go on so often; then what there is counts.
-CUT_RETRIES = 1
 
 
 @attrs.frozen
@@ -88,6 +94,8 @@ class Job:
     trusted_gate: bool = True
     # What the model reads after its task: the one file of single-file work, as it is at the start.
     opening: str = ""
+    # Names of the tools it keeps; None for all.
+    tools: frozenset[str] | None = None
 
     @property
     def model(self) -> str | None:
@@ -123,7 +131,14 @@ async def work_on(agent: Agent, job: Job) -> str | None:
 
     Cancellation: what was answered is stored; an open call is charged in full and marked estimated.
     """
-    return await Loop(agent, job).run()
+    loop = Loop(agent, job)
+    try:
+        return await loop.run()
+    finally:
+        if loop.belongings:
+            # Each thing that is kept bounds its own end.
+            with trio.CancelScope(shield=True):
+                agent.tree.leaked_processes.extend(await loop.belongings.give_up())
 
 
 class Loop:
@@ -140,16 +155,24 @@ class Loop:
         self.services = job.services
         self.recorder: Recorder = recorder
         self._phase = Phase.ready
-        self._tools = {tool.spec.name: tool for tool in job.services.tools}
-        self._specs = self._offered()
+        tools = {tool.spec.name: tool for tool in job.services.tools}
+        self._tools = {name: tool for name, tool in tools.items() if job.tools is None or name in job.tools}
+        self._specs = self.services.offered(self.contract.agents if job.in_tree else None, job.tools)
         self._system = system_text(self._framing())
-        self._turns: list[Turn] = [first_turn(self.contract.goal, self.contract.verify.describe(), job.opening)]
-        self._stall = StallState()
-        self._cuts = 0
+        self._transcript = Transcript(
+            first_turn(self.contract.goal, self.contract.verify.describe(), job.opening),
+            None if self.contract.is_single_file else self.contract.stall,
+        )
+        self._digest: str | None = None
+        # What a process before this one left: an answer, how often the next one was asked for, what that
+        # drew, and the verdict on the last step.
+        self._pending: PastAnswer | None = None
+        self._attempts = 0
+        self._step_tokens = 0
+        self._gate: str | None = None
         self._children = Children(self, work_on)
-
-    def _offered(self) -> tuple[ToolSpec, ...]:
-        return self.services.offered(self.contract.agents if self.job.in_tree else None)
+        # What tools keep between calls; it is given up with the loop, and kept nowhere else.
+        self.belongings = Belongings(agent.tree.host.services.start_soon)
 
     def _framing(self) -> Framing:
         definition = self.job.definition
@@ -168,10 +191,46 @@ class Loop:
         Cancellation: see `work_on`.
         """
         outcome = await self._authorise_provider() if self.agent.parent is None else None
+        await note_dependencies(self)
+        if self.agent.past is not None and outcome is None:
+            outcome = await self._go_on(self.agent.past)
+        # Kept by nobody from now on: the transcript holds what is needed of it.
+        self.agent.past = None
         while outcome is None:
             outcome = await self._step()
         self.agent.outcome = outcome
         return self.agent.said
+
+    async def _go_on(self, past: PastAgent) -> Outcome | None:
+        """Begin where the process before ended: the turns, the stall window, the children that work on.
+
+        A last step that was stored and perhaps not judged is judged again, from what is known.
+
+        Cancellation: nothing was asked.
+        """
+        transcript, stalled = self._transcript, False
+        self.belongings.remember(past.calls_run())
+        judged = past.judged
+        for each in past.steps:
+            answer = each.answer
+            transcript.fold_late(each.late)
+            stalled = transcript.fold(answer, each.late, each.seen)
+            self._digest = each.digest
+            if each.step == past.taken_over:
+                self._transcript.begin_anew()
+            if judged or each is not past.steps[-1]:
+                transcript.unfinished(answer)
+        await self._children.adopt(past)
+        if past.decided is not None:
+            # Its work was over, and only its children were not.
+            self._move(Event.end)
+            return past.decided
+        self._pending, self._attempts, self._step_tokens = past.pending, past.attempts, past.step_tokens
+        if judged or not past.steps:
+            return None
+        last = past.steps[-1]
+        self._phase, self._gate = Phase.committed, last.gate
+        return await self._judge(last.step, last.answer, stalled, denied=last.denied)
 
     def _move(self, event: Event) -> None:
         self._phase = advance(self._phase, event)
@@ -186,17 +245,25 @@ class Loop:
             cap = self.contract.max_steps
             return self._end(OutcomeKind.step_cap_reached, message=f"{self.agent.steps} of {cap} allowed steps used")
         self._move(Event.ask)
-        spent = self.agent.own_tokens + self.agent.own_overrun
-        late = self._fold_late(number)
-        answer = await self._ask(number)
-        if isinstance(answer, Outcome):
-            return answer
-        observations = await self._run_calls(number, answer)
+        spent = self.agent.own_tokens + self.agent.own_overrun - self._step_tokens
+        self._step_tokens = 0
+        pending, self._pending = self._pending, None
+        late = self._children.fold(number) if pending is None else list(pending.late)
+        self._transcript.fold_late(late)
+        if pending is None:
+            asked = await self._ask(number, late)
+            if isinstance(asked, Outcome):
+                return asked
+            work = asked
+        else:
+            # It was paid for by a process that is gone: its calls are run, and the model is asked nothing.
+            work = Work(number, pending.answer, pending.admitted, pending.results, pending.aborted, again=True)
+            self._move(Event.answer_stored)
+        seen = await self._run_calls(work)
         used = self.agent.own_tokens + self.agent.own_overrun - spent
-        note = self._look_for_stall(answer, (*late, *observations))
-        await self._store_step(number, answer, (*late, *observations), used)
-        self._fold(answer, observations, note)
-        return await self._judge(number, answer, note is STALLED)
+        await self._store_step(work, late, seen, used)
+        stalled = self._transcript.fold(work.answer, late, seen)
+        return await self._judge(number, work.answer, stalled, denied=work.denied)
 
     async def cut(self) -> NoReturn:
         """Wait to be cut: the tree is latched, and its supervisor ends everybody in one order.
@@ -209,15 +276,17 @@ class Loop:
 
     # ── asking ──────────────────────────────────────────────────────────────
 
-    async def _ask(self, step: int) -> Completion | Outcome:
-        attempt = 0
+    async def _ask(self, step: int, late: Sequence[Observation]) -> Work | Outcome:
+        # A process that is gone may have asked before; only what failed in this one counts as a retry.
+        before, self._attempts = self._attempts, 0
+        attempt = before
         while True:
             attempt += 1
             await self._keep_pace()
-            got = await self._attempt(step, attempt)
+            got = await self._attempt(step, attempt, late)
             if not isinstance(got, ProviderError):
                 return got
-            delay = self._delay_before_retry(got, attempt)
+            delay = self._delay_before_retry(got, attempt - before)
             if delay is None:
                 # Whether a later run may try again stays known.
                 return self._end(OutcomeKind.escalated, retryable=got.retryable, message=bounded(str(got), 2_000))
@@ -252,7 +321,7 @@ class Loop:
             return None
         return delay
 
-    async def _attempt(self, step: int, attempt: int) -> Completion | ProviderError | Outcome:
+    async def _attempt(self, step: int, attempt: int, late: Sequence[Observation]) -> Work | ProviderError | Outcome:
         request = self._request()
         try:
             held = await self._ledger.reserve(self._quote(request), note=(self._run_id, step, attempt))
@@ -265,19 +334,20 @@ class Loop:
         began = trio.current_time()
         try:
             completion = await self.services.provider.complete(request)
-        except ProviderError as error:
+        except ProviderError as failure:
+            error = self.recorder.without_secrets(failure)
             await self._attempt_failed(step, attempt, held, error, began)
             return error
         except BaseException as error:
             # Cancelled or a bug: whether it was billed is unknown, so it is charged in full.
             self._attempt_lost(step, attempt, held, error, began)
             raise
-        return await self._answered(step, attempt, held, completion, began)
+        return await self._answered(step, attempt, held, completion, began, late)
 
     def _request(self) -> CompletionRequest:
-        return CompletionRequest(
-            self._system, fitted(self._turns), self._specs, self.job.model, self.contract.max_output_tokens
-        )
+        turns, contract = fitted(self._transcript.turns), self.contract
+        model, most = self.job.model, contract.max_output_tokens
+        return CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
 
     def _quote(self, request: CompletionRequest) -> Quote:
         estimate = estimate_of(self.services.provider, request)
@@ -302,7 +372,7 @@ class Loop:
         usage = error.usage if isinstance(error.usage, Usage) else None
         settlement = self._ledger.settle_nowait(held, usage, self._cost(usage, None))
         row = self._attempt_row(step, attempt, usage, began, failure=error.kind, detail=bounded(str(error), 500))
-        await self._stand(row, *self._closing_rows(step, held, settlement))
+        await self.stand(row, *self._closing_rows(step, held, settlement))
         if settlement.draw is Draw.halted:
             await self.cut()
 
@@ -310,24 +380,30 @@ class Loop:
         settlement = self._ledger.settle_nowait(held, None)
         failure = "cancelled" if isinstance(error, trio.Cancelled) else "error"
         row = self._attempt_row(step, attempt, None, began, failure=failure, detail=type(error).__name__)
-        try:
-            self.recorder.store.append_nowait(row, *self._closing_rows(step, held, settlement))
-        except StoreError as lost:
-            log.warning("%s: a call that was cut could not be written down: %s", self.agent.path, lost)
+        self.recorder.append_nowait(row, *self._closing_rows(step, held, settlement))
 
     async def _answered(
-        self, step: int, attempt: int, held: Reservation, completion: Completion, began: float
-    ) -> Completion:
+        self,
+        step: int,
+        attempt: int,
+        held: Reservation,
+        completion: Completion,
+        began: float,
+        late: Sequence[Observation],
+    ) -> Work:
         cost = self._cost(completion.usage, completion.model)
         settlement = self._ledger.settle_nowait(held, completion.usage, cost)
         text = None if completion.text is None else clean(completion.text)
         calls = tuple(clean_call(call) for call in completion.calls)
         if text != completion.text or calls != completion.calls:
             completion = attrs.evolve(completion, text=text, calls=calls)
+        # In this very step: a cancel must not come between the settlement and its rows.
+        admitted = self.agent.tree.ledger.admit_tool_calls_nowait(len(calls)) if calls else 0
         rows: list[Any] = [
             self._attempt_row(step, attempt, completion.usage, began, completion=completion),
             *self._closing_rows(step, held, settlement),
-            answer_row(self._run_id, step, completion),
+            answer_row(self._run_id, step, completion, admitted),
+            *observed_rows(self._run_id, step, late),
         ]
         if text:
             self.agent.said = bounded(text, SAID_CHARS)
@@ -336,27 +412,31 @@ class Loop:
         if settlement.overrun_tokens or settlement.estimated:
             facts |= {"overrun": settlement.overrun_tokens, "estimated": settlement.estimated}
         rows.append(self.recorder.event(self.agent.path, self.agent.depth, "spend_draw", facts))
-        await self._stand(*rows)
+        await self.stand(*rows)
+        self._children.late_stored()
         self._move(Event.answer_stored)
         if settlement.draw is Draw.halted:
             await self.cut()
-        return completion
+        return Work(step, completion, admitted)
 
     # ── rows ────────────────────────────────────────────────────────────────
 
-    async def _stand(self, *rows: Any) -> None:
+    async def stand(self, *rows: Any) -> None:
         """Commit rows although the agent is being stopped. While nobody stops it, only the store bounds the wait.
 
         Cancellation: shielded, from then on for `COMMIT_SECONDS` at most.
         """
         if not self.recorder.durable:
             # Nothing outlives the process, so nothing has to stand before something else; whoever reads sees the rows.
-            self.recorder.store.append_nowait(*rows)
+            self.recorder.append_nowait(*rows)
             return
         with self.agent.committing_shield() as shield:
-            await self.recorder.store.commit(*rows)
+            await self.recorder.commit(*rows)
         if shield.cancelled_caught:
-            raise StoreError(StoreErrorKind.busy, "the store", f"did not commit within {COMMIT_SECONDS:g} s")
+            file = getattr(self.recorder.store, "file", "the store")
+            late = StoreError(StoreErrorKind.busy, file, f"did not commit within {COMMIT_SECONDS:g} s")
+            self.recorder.fail(late)
+            raise late
 
     def _attempt_row(self, step: int, attempt: int, usage: Usage | None, began: float, **more: Any) -> AttemptMade:
         seconds = trio.current_time() - began
@@ -368,57 +448,28 @@ class Loop:
         draw = draw_row(self._run_id, step, settlement, self._ledger.remaining_tokens)
         return settled_row(self._run_id, held, settlement), draw
 
-    async def _store_step(self, step: int, answer: Completion, observations: Sequence[Observation], used: int) -> None:
-        rows = step_rows(self._run_id, step, answer, observations, used, self._ledger.remaining_tokens)
-        facts = step_facts(step, answer, observations, used)
-        await self._stand(*rows, self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
+    async def _store_step(
+        self, work: Work, late: Sequence[Observation], seen: Sequence[Observation], used: int
+    ) -> None:
+        step, answer = work.step, work.answer
+        self._digest = digest_of(self._digest, self._run_id, step, answer, used, (*late, *seen))
+        rows = step_rows(
+            self._run_id, step, answer, late, seen, used, self._ledger.remaining_tokens, self._digest
+        )
+        facts = step_facts(step, answer, (*late, *seen), used)
+        await self.stand(*rows, self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
         self.agent.steps = step
-        self._children.step_stored()
         self._move(Event.step_stored)
 
     # ── folding and judging ─────────────────────────────────────────────────
 
-    def _look_for_stall(self, answer: Completion, observations: Sequence[Observation]) -> str | None:
-        """Look for circles; return a note for the model, or `STALLED`. Single-file work only repeats, and is let be."""
-        if self.contract.is_single_file:
-            return None
-        seen = Signature(calls_text(answer), any(each.changed for each in observations))
-        policy = self.contract.stall
-        verdict = look(self._stall, seen, window=policy.window, max_replans=policy.max_replans)
-        self._stall = verdict.state
-        return STALLED if verdict.stalled else verdict.note
-
-    def _fold(self, answer: Completion, observations: Sequence[Observation], note: str | None) -> None:
-        """Add the step to what the model will read next."""
-        self._turns.append(AssistantTurn(answer.text, answer.calls))
-        texts = [each.text for each in observations]
-        if note is not None and texts:
-            texts[-1] = f"{texts[-1]}\n\n{note}"
-        if answer.calls:
-            self._turns.append(ResultsTurn(tuple(texts)))
-        else:
-            cut = answer.finish_reason in UNFINISHED
-            self._turns.append(UserTurn(CUT if cut else QUIET))
-
-    def _fold_late(self, step: int) -> list[Observation]:
-        """Add the reports of children that ended in the background to the last that the model reads."""
-        late = self._children.fold(step)
-        for seen in late:
-            last = self._turns[-1]
-            if isinstance(last, ResultsTurn):
-                self._turns[-1] = ResultsTurn((*last.texts[:-1], f"{last.texts[-1]}\n\n{seen.text}"))
-            else:
-                assert isinstance(last, UserTurn), "a step ends with what the model reads next"
-                self._turns[-1] = attrs.evolve(last, text=f"{last.text}\n\n{seen.text}")
-        return late
-
-    async def _judge(self, step: int, answer: Completion, stalled: bool) -> Outcome | None:
-        unfinished = answer.finish_reason in UNFINISHED and self._cuts < CUT_RETRIES
-        self._cuts = self._cuts + 1 if unfinished and not answer.calls else 0
+    async def _judge(self, step: int, answer: Completion, stalled: bool, *, denied: bool = False) -> Outcome | None:
+        unfinished = self._transcript.unfinished(answer)
         facts = StepFacts(
             quiet=not answer.calls,
             has_criterion=self.contract.verify.kind is not CriterionKind.none,
             stalled=stalled,
+            denied=denied,
             tree_halted=self._ledger.halted is not None,
             own_tokens_over=self._over_own_cap(),
             paused_by_provider=unfinished,
@@ -431,7 +482,9 @@ class Loop:
                 await self.recorder.emit(self.agent, "stalled", step=step)
             return self._end(kind, message=self._why(kind))
         self._move(Event.judge)
-        if facts.has_criterion and await self._passes(step):
+        # Judged perhaps by a process that ended before it could say so.
+        known, self._gate = self._gate, None
+        if facts.has_criterion and (known == "passed" if known is not None else await passes(self, step)):
             return self._end(OutcomeKind.success)
         self._move(Event.go_on)
         return None
@@ -445,75 +498,74 @@ class Loop:
         if kind is OutcomeKind.cost_budget_exceeded:
             return f"{self.agent.own_tokens} of {self.contract.max_tokens} allowed tokens used"
         if kind is OutcomeKind.stalled:
-            return f"no progress in {self.contract.stall.window} steps, after {self._stall.replans} new plans"
+            replans = self._transcript.window.replans
+            return f"no progress in {self.contract.stall.window} steps, after {replans} new plans"
+        if kind is OutcomeKind.denied:
+            return "the operator aborted a call of which nobody knows whether it was done"
         return ""
-
-    async def _passes(self, step: int) -> bool:
-        contract, policy = self.contract, self.job.policy
-
-        def may_read(target: str) -> bool:
-            return policy.explain(Act.read, target).effect is Effect.allow
-
-        def may_exec(argv: Sequence[str]) -> bool:
-            if self.job.trusted_gate:
-                # The operator wrote this very command.
-                return True
-            targets = (argv[0], shlex.join(argv))
-            return all(policy.explain(Act.exec, target).effect is Effect.allow for target in targets)
-
-        got = await self.services.verify(
-            contract.verify,
-            root=str(contract.root or contract.file.parent),
-            file=str(contract.file) if contract.is_single_file else None,
-            exec_timeout=contract.exec_timeout,
-            may_read=may_read,
-            may_exec=may_exec,
-        )
-        detail = clean(got.detail)
-        facts = {"step": step, "verdict": got.verdict, "detail": detail}
-        await self.recorder.store.append(
-            GateTried(self._run_id, step, got.phase, got.verdict, detail),
-            self.recorder.event(self.agent.path, self.agent.depth, "gate", facts),
-        )
-        return got.verdict == "passed"
 
     # ── calls ───────────────────────────────────────────────────────────────
 
-    async def _run_calls(self, step: int, answer: Completion) -> list[Observation]:
+    async def _run_calls(self, work: Work) -> list[Observation]:
         """Run the calls of an answer in order, then its spawns beside each other; results stand in call order."""
+        # Who was stopped while its answer was stored begins none of its calls.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._move(Event.calls_begin)
-        calls = answer.calls
+        calls = work.answer.calls
         results: list[Observation | None] = [None] * len(calls)
         spawns: list[int] = []
-        # An answer without a call has nothing to be admitted.
-        admitted, cap = await self.agent.tree.ledger.admit_tool_calls(len(calls)) if calls else (0, None)
         for place, call in enumerate(calls):
-            if place >= admitted:
-                await self.recorder.emit(self.agent, "refused", step=step, axis="tool_calls", text=str(cap))
-                results[place] = failed(call.name, f"not run: {cap}")
+            if place >= work.admitted:
+                cap = self._tool_call_cap()
+                await self.recorder.emit(self.agent, "refused", step=work.step, axis="tool_calls", text=str(cap))
+                results[place] = self._capped(failed(call.name, f"not run: {cap}"))
             elif call.name == SPAWN and self.job.in_tree:
                 spawns.append(place)
             else:
-                results[place] = await self._run_tool(step, place, call)
+                results[place] = work.done[place + 1] = await self._run_tool(work, place + 1, call)
         self._move(Event.calls_over)
-        await self._children.run(step, calls, spawns, results)
+        await self._children.run(work, spawns, results)
         if not calls:
-            return [Observation(ObservationKind.message, "", answer.text or "(no tool call)")]
-        return [self._capped(each) for each in results if each is not None]
+            return [Observation(ObservationKind.message, "", work.answer.text or "(no tool call)")]
+        return [each for each in results if each is not None]
+
+    def _tool_call_cap(self) -> ToolCallCap:
+        limit = self.agent.tree.limits.max_total_tool_calls
+        assert limit is not None, "without a ceiling every call is admitted"
+        return ToolCallCap(limit, self.agent.tree.ledger.state.tool_calls)
 
     def _capped(self, seen: Observation) -> Observation:
-        """Make an observation safe and bounded: the one place where that is done."""
-        return attrs.evolve(seen, target=clean(seen.target), text=bounded(clean(seen.text), ENTRY_CHARS))
+        """Make the observation of a tool safe and bounded. Once: cut again, it would lose how much was left out."""
+        hide = self.recorder.redactor.hide
+        text = bounded(hide(clean(seen.text)), ENTRY_CHARS)
+        return attrs.evolve(seen, target=bounded(hide(clean(seen.target)), ENTRY_CHARS), text=text)
 
-    async def _run_tool(self, step: int, place: int, call: ToolCall) -> Observation:
-        await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=place + 1, tool=clean(call.name)[:200])
+    async def _run_tool(self, work: Work, ordinal: int, call: ToolCall) -> Observation:
+        known = work.known.get(ordinal)
+        if known is not None:
+            return known
+        if ordinal in work.aborted:
+            work.denied = True
+            return self._capped(failed(call.name, "the operator aborted this call; nobody knows whether it was done"))
+        step = work.step
+        await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=ordinal, tool=clean(call.name)[:200])
         tool = self._tools.get(call.name)
         if tool is None:
-            known = ", ".join(spec.name for spec in self._specs)
-            return failed(call.name, f"there is no tool {call.name!r}; the tools are: {known}")
+            names = ", ".join(spec.name for spec in self._specs)
+            return self._capped(failed(call.name, f"there is no tool {call.name!r}; the tools are: {names}"))
+        context = CallContext(self, step, work=work, ordinal=ordinal, call=call)
+        if not self.recorder.durable or is_replayable(tool):
+            return self._capped(await self._try_tool(tool, call, context))
+        context.journal = Journal(self, work, ordinal, call)
+        await context.journal.begin()
+        seen = self._capped(await self._try_tool(tool, call, context))
+        await context.journal.close(seen)
+        return seen
+
+    async def _try_tool(self, tool: Tool, call: ToolCall, context: CallContext) -> Observation:
         try:
             arguments = read_arguments(call, tool.spec)
-            seen = await tool.run(arguments, CallContext(self, step))
+            seen = await tool.run(arguments, context)
         except (ToolFailed, ActRefused) as error:
             return failed(call.name, str(error))
         except StoreError:
@@ -521,30 +573,26 @@ class Loop:
             raise
         except Exception as error:
             # A bug in a tool is its caller's bad luck, never the end of the run.
-            log.warning("%s: tool %s raised", self.agent.path, call.name, exc_info=True)
+            log.warning("%s: tool %s raised\n%s", self.agent.path, call.name[:200], self.recorder.told(error))
             return failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
         if not isinstance(seen, Observation):
             return failed(call.name, f"the tool failed: it gave back {type(seen).__name__} and no observation")
+        if seen.kind is ObservationKind.child:
+            # Only the runtime reports of children: a resume tells by it who has been read.
+            return attrs.evolve(seen, kind=ObservationKind.tool)
         return seen
 
     # ── the provider's endpoint ─────────────────────────────────────────────
 
     async def _authorise_provider(self) -> Outcome | None:
-        """Ask the policy for the provider's host, once, before anything is sent.
+        """Ask the policy for the host of the provider, and of the reviewer, once, before anything is sent.
 
         A layer that allows it is merged in, so that deny-by-default still reaches
         the model; an explicit deny still wins.
         """
-        endpoint = getattr(self.services.provider, "endpoint", None)
-        if endpoint is None:
-            return None
-        opened = self.job.policy.merge(Policy.permissive().layer("provider").allow_net(endpoint))
-        try:
-            await CallContext(self, 0, opened).authorise(Act.net, endpoint)
-        except ActRefused as error:
-            return self._end(OutcomeKind.refused, message=str(error))
+        asked = (self.services.provider, self.services.reviewer)
+        for endpoint in dict.fromkeys(getattr(each, "endpoint", None) for each in asked):
+            refused = None if endpoint is None else await refused_endpoint(self, endpoint)
+            if refused is not None:
+                return self._end(OutcomeKind.refused, message=refused)
         return None
-
-
-# The mark of a step after which the agent is stalled; compared by identity.
-STALLED = "stalled"

@@ -1,20 +1,28 @@
 """What goes to a model and comes from it, judged. Pure.
 
 Nothing that a model sends runs on a guess: its arguments are a strict JSON
-object or an error that it reads.
+object or an error that it reads. What is larger than any honest call is cut
+where it enters, so that it is neither kept nor sent again; what was cut is no
+JSON any more, and runs nothing.
 """
 
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from actors.agents.entry_text import clean, clean_value
+from actors.agents.entry_text import bounded, clean, clean_value
 from actors.agents.ports import CompletionRequest, Estimate, Provider, ToolCall, ToolSpec
 from actors.containment.usage import Usage
 from actors.errors import ToolFailed
+
+
+# Characters of the arguments of one call, and of the name of a tool. Models stop far below.
+MOST_ARGUMENTS: Final = 1_000_000
+MOST_NAME: Final = 200
+_KEPT_OF_A_CUT: Final = 2_000
 
 
 def estimate_of(provider: Provider, request: CompletionRequest) -> Estimate:
@@ -34,7 +42,6 @@ def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:
     Raises:
         ToolFailed: it is no JSON object; says where, and what is wanted. Nothing runs on a guess.
     """
-    wanted = json.dumps(spec.parameters)
     try:
         value = json.loads(
             call.arguments or "{}",
@@ -44,8 +51,12 @@ def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:
         )
         cleaned = clean_value(value)
     except (ValueError, RecursionError) as error:
-        raise ToolFailed(f"the arguments of {call.name} are no JSON: {error}. Wanted: {wanted}") from None
+        why = f"are no JSON: {error}. Wanted: {json.dumps(spec.parameters)}"
+        if f"{_KEPT_OF_A_CUT} are kept" in call.arguments:
+            why = f"are too long: at most {MOST_ARGUMENTS} characters are taken. Do it in smaller pieces"
+        raise ToolFailed(f"the arguments of {call.name} {why}") from None
     if not isinstance(cleaned, dict):
+        wanted = json.dumps(spec.parameters)
         raise ToolFailed(f"the arguments of {call.name} must be a JSON object. Wanted: {wanted}")
     return cleaned
 
@@ -59,7 +70,8 @@ def _finite(text: str) -> float:
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
-    if len(table) != len(pairs):
+    # Two keys that differ only in what no encoding can carry would become one key with two values.
+    if len({clean(key) for key in table}) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return table
 
@@ -69,7 +81,13 @@ def _no_constant(word: str) -> Any:
 
 
 def clean_call(call: ToolCall) -> ToolCall:
-    return ToolCall(clean(call.name), clean(call.arguments))
+    """Make a call safe to keep and to send again. One that is larger than any honest one is cut."""
+    name, arguments = bounded(clean(call.name), MOST_NAME), call.arguments
+    if len(arguments) > MOST_ARGUMENTS:
+        # No JSON, wherever the cut falls: a line end in a text, and words outside of one.
+        note = f"[... {len(arguments)} characters, too many; the first {_KEPT_OF_A_CUT} are kept ...]"
+        arguments = f"{arguments[:_KEPT_OF_A_CUT]}\n{note}"
+    return ToolCall(name, clean(arguments))
 
 
 def token_columns(usage: Usage | None) -> Any:

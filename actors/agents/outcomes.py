@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from actors.agents.strict_json import (
     Field,
@@ -153,6 +154,10 @@ class Outcome:
         if not self.message:
             del plain["message"]
         return plain
+
+    def text(self) -> str:
+        """Give the plain form as JSON text, as it is stored."""
+        return msgspec.json.encode(self.to_json()).decode()
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Outcome":

@@ -11,8 +11,9 @@ What would be got wrong:
   ask of a child must not.
 - A malformed rule is refused when it is made. One that was kept and matched
   nothing would be a deny that fails open.
-- Only paths are also matched by their last part. ``deny_exec("rm")`` says nothing
-  about ``/bin/rm``: programs and hosts are taken as they are written.
+- Only paths are also matched by their last part: programs and hosts are taken as
+  they are written. A whole command (its path, and what it runs inside) is judged
+  in `exec_judging.py`, which asks here several times.
 """
 
 import json
@@ -242,7 +243,7 @@ class Policy:
 
     @classmethod
     def default(cls) -> "Policy":
-        """Give the policy of those who said nothing: read, ask before writing or running, no net, no secrets.
+        """Give the policy of those who said nothing: read, ask before writing or running, no net, no secrets, no store.
 
         The command that the operator wrote as the criterion needs no rule: it is
         run without asking this policy.
@@ -456,8 +457,11 @@ class Policy:
 
 
 _SECRETS: Final = (".env", "*.pem", "id_rsa", "id_ed25519", "*.key")
+# Runs are kept there by default, with the policy and the contract that they are resumed under: who works may not write
+# that, nor read what others were told.
+_OWN: Final = (".actors", ".actors/*", "*/.actors/*")
 _BUILTIN: Final = Layer(
-    "builtin", tuple(Rule(act, Effect.deny, glob) for act in (Act.read, Act.write) for glob in _SECRETS)
+    "builtin", tuple(Rule(act, Effect.deny, glob) for act in (Act.read, Act.write) for glob in (*_SECRETS, *_OWN))
 )
 _PERMISSIVE: Final = Policy(defaults=Defaults(*(Effect.allow for _ in Act)))
 

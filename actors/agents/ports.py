@@ -6,15 +6,20 @@ each other. Everything that crosses is frozen.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import attrs
 
+from actors.agents.belongings import Belongings
+from actors.agents.judging import FileText, Pins
 from actors.agents.rows import Row
 from actors.agents.verification import Verification
 from actors.containment.amounts import exact
 from actors.containment.usage import Usage
 from actors.errors import Refused
+
+if TYPE_CHECKING:
+    from actors.agents.confinement import Confinement
 
 # ── what a model is asked, and what it answers ──────────────────────────────
 
@@ -70,7 +75,8 @@ class CompletionRequest:
     """One question to a model.
 
     ``model`` None asks for whatever the provider is configured with.
-    ``max_output_tokens`` is already clamped to what may be spent.
+    ``max_output_tokens`` is already clamped to what may be spent. ``effort`` is how
+    hard the model is to think, in the endpoint's own words; None leaves that to it.
     """
 
     system: str
@@ -78,6 +84,7 @@ class CompletionRequest:
     tools: tuple[ToolSpec, ...] = ()
     model: str | None = None
     max_output_tokens: int = 4096
+    effort: str | None = None
 
 
 @attrs.frozen
@@ -128,7 +135,8 @@ class Provider(Protocol):
     ``estimate(request) -> Estimate`` (its own worst case), ``default_model``
     (the model it is configured with, str or None), ``endpoint``
     (``host:port`` for the net policy, None when it opens no connection),
-    ``served_by`` and ``aclose()``.
+    ``takes_effort`` (whether it can send ``effort``; without it a run that
+    asks for one is refused), ``served_by`` and ``aclose()``.
     """
 
     @property
@@ -152,7 +160,7 @@ class Provider(Protocol):
 
 
 class ObservationKind(StrEnum):
-    """What an observation is about; stored values, do not rename one."""
+    """What an observation is about; stored values, do not rename one. ``child`` is the runtime's own."""
 
     read = "read"
     grep = "grep"
@@ -202,6 +210,11 @@ class ToolContext(Protocol):
         ...
 
     @property
+    def confinement(self) -> "Confinement":
+        """Give what is to stand around every command of this call."""
+        ...
+
+    @property
     def max_read_chars(self) -> int | None:
         """Give the most characters one read may return, None for the built-in ceiling."""
         ...
@@ -214,6 +227,55 @@ class ToolContext(Protocol):
         Raises:
             ActRefused: denied; the row and the event are written already. Let it
                 pass: the loop makes the observation.
+        """
+        ...
+
+    async def authorise_commands(
+        self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+    ) -> None:
+        """Ask the policy for commands and for the files that they are joined with, all before any of them runs.
+
+        ``reads`` and ``writes`` are resolved paths. A deny of one is a deny of all. The
+        approver is asked once about the commands, as ``line``, and once about each file.
+
+        Cancellation: nothing was decided.
+
+        Raises:
+            ActRefused: as `authorise`.
+        """
+        ...
+
+    @property
+    def belongings(self) -> Belongings:
+        """Give what tools keep for this agent from one call to the next."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Give an idempotency key: made from durable facts, the same whenever this very call is run."""
+        ...
+
+    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+        """Note what a write is about to make of ``target``, before it is done.
+
+        ``after`` is a digest of the bytes that will stand there, ``changes`` whether others
+        stand there now. Tells whether a process that is gone noted the same and would have
+        changed something: then what stands there may be this call's own work.
+
+        Cancellation: nothing may be written.
+        """
+        ...
+
+    def wrote(self, target: str, now: str) -> bool:
+        """Tell whether this call, run by a process that is gone, left exactly ``now`` (a digest) at ``target``."""
+        ...
+
+    async def touch(self, target: str, look: Callable[[], FileText]) -> None:
+        """Keep what a file holds before this agent first changes it, for whoever reviews the work.
+
+        ``look`` reads it; it is called only when that is not known yet, and somebody may review.
+
+        Cancellation: nothing may be written.
         """
         ...
 
@@ -232,6 +294,11 @@ class Tool(Protocol):
     ``read_only`` tools may run beside each other. A tool asks
     ``context.authorise`` for each act with the real target (a path after it was
     resolved, relative to the root), before it does anything.
+
+    A tool may say what is to be done with a call of which nobody knows whether it ran,
+    because the process ended: ``recovery`` is ``replayable`` (run it again) or
+    ``indeterminate`` (a human decides). Without it, what is ``read_only`` is replayable and
+    all else is not.
     """
 
     @property
@@ -287,11 +354,30 @@ class Verifier(Protocol):
         exec_timeout: float,
         may_read: Callable[[str], bool],
         may_exec: Callable[[Sequence[str]], bool],
+        confinement: "Confinement",
     ) -> GateVerdict:
-        """Look whether the criterion holds.
+        """Look whether the criterion holds; a command of it runs behind what ``confinement`` says.
 
         Cancellation: nothing was decided, and every process it started is gone.
         """
+        ...
+
+
+class JudgedFiles(Protocol):
+    """Looks at the files of a workspace for a judge."""
+
+    async def pin(self, criterion: Verification, root: str) -> Pins:
+        """Look at what a check depends on.
+
+        Cancellation: nothing was kept.
+
+        Raises:
+            ConfigError: it is more than can be looked at before each evaluation.
+        """
+        ...
+
+    def text_of(self, root: str, path: str) -> FileText:
+        """Read a file of a workspace, as far as it is text and not too long."""
         ...
 
 
@@ -345,15 +431,37 @@ class Approval:
     reason: str = ""
 
 
+@attrs.frozen
+class Defer:
+    """No answer now. The question stays in the store, and its agent is parked until somebody decides it."""
+
+
 class Approver(Protocol):
     """Who is asked where the policy says ask."""
 
-    async def decide(self, request: ApprovalRequest) -> Approval:
-        """Answer one request; may take for ever.
+    async def decide(self, request: ApprovalRequest) -> Approval | Defer:
+        """Answer one request, or put it off; may take for ever.
 
         Cancellation: nothing was decided, and the act is not done.
         """
         ...
+
+
+@attrs.frozen
+class ApprovalState:
+    """How a question stands. ``decision`` is approved or denied, None while it is open; ``by`` says who decided.
+
+    ``act``, ``target`` and ``content`` are what it is about, as it was shown: an answer is one to that and
+    to nothing else.
+    """
+
+    deferred: bool
+    decision: str | None
+    reason: str
+    by: str | None
+    act: str = ""
+    target: str = ""
+    content: str = ""
 
 
 # ── records ─────────────────────────────────────────────────────────────────
@@ -364,8 +472,11 @@ class RunStore(Protocol):
 
     ``append`` is for what may ride the next commit, ``commit`` for what must stand
     before the caller goes on. Rows of one call land in one transaction, in order,
-    and after all rows appended before.
+    and after all rows appended before. ``driven`` are the trees that this process
+    drives through it.
     """
+
+    driven: set[str]
 
     async def append(self, *rows: Row) -> None:
         """Leave rows for the next commit, waiting only while the queue is full.
@@ -390,6 +501,53 @@ class RunStore(Protocol):
 
         Raises:
             StoreError: nothing of this call was written.
+        """
+        ...
+
+    def approval(self, request_id: str) -> ApprovalState | None:
+        """Tell how a question stands; None when it was never asked."""
+        ...
+
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
+        """Give what a call meant to make of a file, and whether that changed it; None when it noted nothing."""
+        ...
+
+    def pins(self, run_id: str) -> str | None:
+        """Give what an agent's check depends on, as it stood at the agent's start; None when nothing was noted."""
+        ...
+
+    def has_snapshot(self, run_id: str, path: str) -> bool:
+        """Tell whether it is known what a file held before an agent first changed it."""
+        ...
+
+    def files_before(self, run_id: str) -> Mapping[str, FileText]:
+        """Give what the files of its workspace held before an agent, or one below it, first changed them."""
+        ...
+
+    async def take(self, tree_id: str) -> int:
+        """Become the one process that drives a tree; give the generation of the lease.
+
+        Cancellation: it may be held; `release` gives it back.
+
+        Raises:
+            RunConflict: another one does, and it lives; nothing was written.
+        """
+        ...
+
+    async def renew(self, tree_id: str) -> None:
+        """Say that this process lives and still drives a tree.
+
+        Cancellation: it was said or not.
+
+        Raises:
+            StoreError: of kind fenced: it does not any more. Or the store failed.
+        """
+        ...
+
+    async def release(self, tree_id: str) -> None:
+        """Drive a tree no more. Does nothing for one that another process drives by now.
+
+        Cancellation: shield it.
         """
         ...
 

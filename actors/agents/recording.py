@@ -8,33 +8,39 @@ touches the run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+import traceback
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
 from actors.agents.outcomes import FailureCode, Outcome, OutcomeKind
 from actors.agents.ports import Observer, RunStore
 from actors.agents.rows import (
     AgentEvent,
+    Drawn,
     EventSeen,
     LedgerTotals,
     QueueEntered,
     QueueLeft,
     Reserved,
+    Row,
     RunFinished,
     Settled,
     TreeHalted,
 )
+from actors.agents.secret_values import Redactor
 from actors.agents.terminal_codec import encode_terminal
 from actors.agents.terminal_slot import TerminalSlot
 from actors.agents.terminals import UsageReport, terminal_for
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation, Settlement
 from actors.containment.usage import Usage
-from actors.errors import SpawnRefusal, StoreError
-from actors.halts import Halt, HaltKind
+from actors.errors import ProviderError, SpawnRefusal, StoreError
+from actors.halts import RESUMABLE, Halt, HaltKind
 from actors.ids import agent_run_id, depth_of
-from actors.runtime.exits import Exit, Reason
+from actors.runtime.exits import Exit, Reason, errors_in, text_of
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
@@ -52,7 +58,66 @@ class Recorder:
         self.durable = durable
         self._observer = observer
         self._tree_id = tree_id
+        # Texts that others made, of tools and of failures, go through it before they are kept or told.
+        self.redactor = Redactor.of(os.environ)
         self.dropped_observer: str | None = None
+        # The first failure of the store. From then on nothing is written: what stands is the beginning of what
+        # happened, as if the process had been killed there, and a resume goes on from it.
+        self.failed: StoreError | None = None
+        self.on_failure: Callable[[StoreError], None] | None = None
+
+    # ── the pen ─────────────────────────────────────────────────────────────
+
+    async def append(self, *rows: Row) -> None:
+        """Leave rows for the next commit; once the store has failed they are dropped.
+
+        Cancellation: either all rows were left or none.
+        """
+        if self.failed is None:
+            await self.store.append(*rows)
+
+    def append_nowait(self, *rows: Row) -> None:
+        """Leave rows for the next commit, in the running step; once the store has failed they are dropped."""
+        if self.failed is not None:
+            return
+        try:
+            self.store.append_nowait(*rows)
+        except StoreError as error:
+            self.fail(error)
+
+    async def commit(self, *rows: Row) -> None:
+        """Write rows in one transaction, and wait until it stands.
+
+        Cancellation: the rows are written or not, all or none.
+
+        Raises:
+            StoreError: nothing of this call was written, and nothing that comes later will be.
+        """
+        if self.failed is not None:
+            raise StoreError(self.failed.kind, self.failed.file, "nothing is written since it failed") from self.failed
+        try:
+            await self.store.commit(*rows)
+        except StoreError as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error: StoreError) -> None:
+        """Put the pen down, and tell whoever stops the tree."""
+        if self.failed is None:
+            self.failed = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+    def without_secrets(self, error: ProviderError) -> ProviderError:
+        """Take credentials out of what a provider says of its failure; ours do so themselves."""
+        text = self.redactor.hide(error.message)
+        if text == error.message:
+            return error
+        return ProviderError(error.kind, text, status=error.status, retry_after=error.retry_after, usage=error.usage)
+
+    def told(self, error: BaseException) -> str:
+        """Write an error with where it came from, for a log, without credentials."""
+        return self.redactor.hide("".join(traceback.format_exception(error)))
 
     # ── events ──────────────────────────────────────────────────────────────
 
@@ -64,9 +129,9 @@ class Recorder:
             try:
                 self._observer.event(told)
             except Exception as error:
-                self.dropped_observer = repr(error)
+                self.dropped_observer = self.redactor.hide(f"{type(error).__name__}: {text_of(error)}")
                 self._observer = None
-                log.warning("the observer failed and hears no more: %r", error)
+                log.warning("the observer failed and hears no more: %s", self.dropped_observer)
         return EventSeen(self._tree_id, run_id, msgspec.json.encode(told).decode())
 
     async def emit(self, agent: Agent, kind: str, **facts: Any) -> None:
@@ -74,18 +139,20 @@ class Recorder:
 
         Cancellation: it was told; its row may be missing.
         """
-        await self.store.append(self.event(agent.path, agent.depth, kind, facts))
+        await self.append(self.event(agent.path, agent.depth, kind, facts))
 
     # ── the ledger's port ───────────────────────────────────────────────────
 
-    async def drawn(self, by: str, tokens: int, draw: Draw, remaining: int) -> None:
+    async def drawn(self, by: str, tokens: int, microdollars: int, draw: Draw, remaining: int) -> None:
         """Leave the rows of a draw.
 
         Cancellation: the draw stands; its rows may be missing.
         """
         run_id = agent_run_id(self._tree_id, by)
+        amounts = (tokens, microdollars, 0, 0) if draw is Draw.ok else (0, 0, tokens, microdollars)
         facts = {"tokens": tokens, "remaining": remaining, "granted": draw is Draw.ok}
-        await self.store.append(
+        await self.append(
+            Drawn(run_id, *amounts),
             AgentEvent(run_id, 0, "budget_draw", draw.value, None, tokens, remaining),
             self.event(by, depth_of(by), "spend_draw", facts),
         )
@@ -99,10 +166,15 @@ class Recorder:
         run_id, step, attempt = note
         row = Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
         if self.durable:
-            await self.store.commit(row)
+            try:
+                await self.commit(row)
+            except BaseException:
+                # Nothing was sent. Whether the row stands is unknown; if it does, it is closed at nothing.
+                self.append_nowait(Settled(run_id, reservation.id, 0, 0, 0, 0, False))
+                raise
         else:
             # A row that goes with the process need not stand before the request leaves.
-            self.store.append_nowait(row)
+            self.append_nowait(row)
 
     # ── agents ──────────────────────────────────────────────────────────────
 
@@ -111,17 +183,14 @@ class Recorder:
 
         Cancellation: the refusal stands; its rows may be missing.
         """
-        await self.store.append(
+        await self.append(
             AgentEvent(agent.run_id, step, "spawn_refused", refusal.cap),
             self.event(agent.path, agent.depth, "spawn_refused", {"step": step, **refusal.facts()}),
         )
 
     def note(self, agent: Agent, *rows: Any) -> None:
-        """Leave rows from sync code that must not fail; a failing store is told at the end of the tree."""
-        try:
-            self.store.append_nowait(*rows)
-        except StoreError as error:
-            agent.tree.store_failed(error)
+        """Leave rows from sync code that must not fail; a failing store stops the tree."""
+        self.append_nowait(*rows)
 
     def queued(self, row: QueueEntered, agent: Agent, fleet: Mapping[str, Any]) -> None:
         """Note an agent that must wait for its first slot."""
@@ -141,7 +210,10 @@ class Recorder:
 
         Cancellation: the row is missing, and a resume sees the agent as unfinished.
         """
-        outcome = agent.outcome = outcome_of(agent, exit)
+        outcome = outcome_of(agent, exit)
+        if self.redactor:
+            outcome = attrs.evolve(outcome, message=self.redactor.hide(outcome.message))
+        agent.outcome = outcome
         row = self._finished_row(agent, exit, outcome)
         # An agent that was stopped in the queue never had a row; it has an end, so it gets one now.
         begun = () if agent.started_at is not None else agent.start_rows()
@@ -151,9 +223,9 @@ class Recorder:
         event = self.event(agent.path, agent.depth, "finished", facts)
         if agent.parent is None:
             totals = agent.tree.totals_row()
-            await self.store.commit(*begun, row, event, totals)
+            await self.commit(*begun, row, event, totals)
         else:
-            await self.store.append(*begun, row, event)
+            await self.append(*begun, row, event)
 
     def _finished_row(self, agent: Agent, exit: Exit, outcome: Outcome) -> RunFinished:
         used, turns = agent.total_usage()
@@ -189,7 +261,7 @@ class Recorder:
             agent.estimated,
             round(ended * 1000),
             agent.said,
-            None if exit.cause is None else _bounded(str(exit)),
+            None if exit.cause is None else self.redactor.hide(_bounded(str(exit))),
         )
 
     async def halted(self, halt: Halt) -> None:
@@ -201,7 +273,7 @@ class Recorder:
         row = TreeHalted(
             self._tree_id, halt.kind, halt.by, halt.path, halt.reason, halt.limit, halt.used, halt.requested
         )
-        await self.store.commit(row, self.event("root", 0, "halted", facts))
+        await self.commit(row, self.event("root", 0, "halted", facts))
 
 
 def settled_row(run_id: str, reservation: Reservation, settlement: Settlement) -> Settled:
@@ -245,6 +317,7 @@ def ending(
     message: str = "",
     failure_code: FailureCode | None = None,
     retryable: bool | None = None,
+    request: str | None = None,
 ) -> Outcome:
     """Name an end with the agent's own figures."""
     return Outcome(
@@ -258,13 +331,20 @@ def ending(
         halt=halt,
         message=message,
         failure_code=failure_code,
+        request=request,
     )
 
 
 def outcome_of(agent: Agent, exit: Exit) -> Outcome:
     """Name how an agent ended: what its loop said, or what its exit says."""
     if exit.reason is Reason.normal:
+        halt = agent.tree.ledger.halted
+        if agent.paused_below and agent.outcome is not None and halt is not None:
+            # Its work is over, and a child's is not: whoever goes on waits for that one, and then it ends so.
+            return _paused_outcome(agent, halt, _bounded(str(halt)))
         return agent.outcome or ending(agent, OutcomeKind.finished)
+    if exit.reason is Reason.error and of_the_store(exit.cause):
+        return ending(agent, OutcomeKind.interrupted, message=_bounded(str(exit.cause)))
     if exit.reason is Reason.error:
         # An Exception of a behaviour is the embedder's or the model's world; our own bugs are assertions.
         ours = isinstance(exit.cause, AssertionError)
@@ -278,13 +358,28 @@ def _halted_outcome(agent: Agent, halt: Halt | None) -> Outcome:
     if halt is None:
         return ending(agent, OutcomeKind.cancelled, message="stopped")
     text = _bounded(str(halt))
-    if halt.kind is HaltKind.interrupt:
-        return ending(agent, OutcomeKind.interrupted, halt=halt, message=text)
+    if halt.kind in RESUMABLE:
+        return _paused_outcome(agent, halt, text)
     if halt is agent.tree.ledger.halted and halt.kind.is_ceiling:
         return ending(agent, OutcomeKind.budget_ceiling_reached, ceiling=halt.kind, halt=halt, message=text)
     if halt.kind is HaltKind.duration and halt.path == agent.path:
         return ending(agent, OutcomeKind.time_budget_exceeded, halt=halt, message=text)
     return ending(agent, OutcomeKind.cancelled, halt=halt, message=text)
+
+
+def _paused_outcome(agent: Agent, halt: Halt, text: str) -> Outcome:
+    parked = agent.tree.paused_for
+    if agent.path in parked:
+        return ending(agent, OutcomeKind.awaiting_approval, halt=halt, message=text, request=parked[agent.path])
+    if agent.parent is None and parked:
+        # The whole tree waits for whoever decides these; the first is named, the message names all.
+        return ending(agent, OutcomeKind.awaiting_approval, halt=halt, message=text, request=min(parked.values()))
+    return ending(agent, OutcomeKind.interrupted, halt=halt, message=text)
+
+
+def of_the_store(cause: BaseException | None) -> bool:
+    """Tell whether an error is the store's, perhaps inside groups: then it says nothing about the agent."""
+    return cause is not None and any(isinstance(error, StoreError) for error in errors_in(cause))
 
 
 # Outcomes after which a run's row reads failed; a pause leaves it resumable.

@@ -3,7 +3,8 @@
 A definition narrows and never widens. It has two denies and no allow, and will
 never have one: it is written by operators and picked by models, and a model
 must not be able to pick more than its own agent has. A definition that is
-silent about something leaves what the parent's policy says.
+silent about something leaves what the parent's policy says. Its ``tools`` are
+those of the parent's that it keeps: a name that the parent has not gives nothing.
 """
 
 import re
@@ -17,9 +18,13 @@ from actors.errors import ConfigError
 MOST_ROLE: Final = 16_384
 MOST_WORD: Final = 200
 MOST_STEPS: Final = 1_000_000
+MOST_TOOLS: Final = 200
+# Of tools, in the catalogue.
+FEW_TOOLS: Final = 8
 # Of a role, in the catalogue: every request of an agent that may spawn carries all of them.
 CATALOGUE_CHARACTERS: Final = 160
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOOL: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 def _named(_self: object, _field: object, value: Any) -> None:
@@ -70,15 +75,32 @@ def _flag_problem(value: object) -> str | None:
     return None if type(value) is bool else f"must be true or false, not {value!r}"
 
 
+def _tools_problem(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        return f"must be a list of names of tools, not {type(value).__name__}"
+    if len(value) > MOST_TOOLS:
+        return f"has {len(value)} names; keep at most {MOST_TOOLS}"
+    wrong = next((each for each in value if not (isinstance(each, str) and _TOOL.fullmatch(each))), None)
+    return None if wrong is None else f"must hold names of tools, and no {str(wrong)[:80]!r}"
+
+
 _PROBLEMS: Final = {
     "role": _role_problem,
+    "description": _role_problem,
     "model": _word_problem,
     "max_steps": _steps_problem,
     "effort": _word_problem,
     "deny_write": _flag_problem,
     "deny_net": _flag_problem,
     "worktree": _flag_problem,
+    "tools": _tools_problem,
 }
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _sound(_self: object, field: Any, value: Any) -> None:
@@ -94,7 +116,9 @@ class AgentDef:
     ``role`` stands before the system text and replaces nothing of it. ``model``
     and ``effort`` are requests; None is what the parent uses. ``max_steps`` beats
     what a call asks for. ``deny_write`` and ``deny_net`` deny everything of their
-    kind. ``worktree`` gives the agent a work tree of its own.
+    kind. ``worktree`` gives the agent a work tree of its own. ``tools`` are the only
+    ones it keeps of its parent's, `spawn_agent` among them or not; None keeps all.
+    ``description`` says to models when to pick it, in place of how the role begins.
 
     Raises:
         ValueError: a field cannot be used; the text names it.
@@ -112,6 +136,8 @@ class AgentDef:
     deny_write: bool = attrs.field(default=False, validator=_sound)
     deny_net: bool = attrs.field(default=False, validator=_sound)
     worktree: bool = attrs.field(default=False, validator=_sound)
+    tools: tuple[str, ...] | None = attrs.field(default=None, converter=_as_tuple, validator=_sound)
+    description: str = attrs.field(default="", validator=_sound)
 
     def with_role(self, role: str) -> "AgentDef":
         """Put a role before the system text."""
@@ -141,10 +167,19 @@ class AgentDef:
         """Give it a work tree of its own."""
         return attrs.evolve(self, worktree=True)
 
+    def with_tools(self, *names: str) -> "AgentDef":
+        """Keep only these of the parent's tools."""
+        return attrs.evolve(self, tools=names)
+
+    def with_description(self, description: str) -> "AgentDef":
+        """Say when to pick it."""
+        return attrs.evolve(self, description=description)
+
     def to_dict(self) -> dict[str, Any]:
         """Give the plain form, without the name, which is the key it stands under; what is not set is left out."""
         fields = (field for field in attrs.fields(type(self)) if field.name != "name")
-        return {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
+        plain = {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
+        return plain if self.tools is None else {**plain, "tools": list(self.tools)}
 
     @classmethod
     def from_dict(cls, name: str, plain: object, at: str) -> "AgentDef":
@@ -235,7 +270,7 @@ class Agents:
 
 
 def _line(definition: AgentDef) -> str:
-    role = " ".join(definition.role.split())
+    role = " ".join((definition.description or definition.role).split())
     if len(role) > CATALOGUE_CHARACTERS:
         role = role[: CATALOGUE_CHARACTERS - 3].rstrip() + "..."
     limits = [
@@ -244,7 +279,16 @@ def _line(definition: AgentDef) -> str:
             (definition.deny_write, "may not write"),
             (definition.deny_net, "may not use the net"),
             (definition.max_steps is not None, f"at most {definition.max_steps} steps"),
+            (definition.worktree, "works in a work tree of its own"),
+            (definition.tools is not None, _only(definition.tools or ())),
         )
         if holds
     ]
     return f"- {definition.name}" + (f": {role}" if role else "") + (f" ({', '.join(limits)})" if limits else "")
+
+
+def _only(tools: tuple[str, ...]) -> str:
+    if not tools:
+        return "no tools"
+    more = f" and {len(tools) - FEW_TOOLS} more" if len(tools) > FEW_TOOLS else ""
+    return f"only {', '.join(tools[:FEW_TOOLS])}{more}"

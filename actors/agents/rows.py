@@ -29,14 +29,86 @@ class RunStarted:
     containment: str | None = None
     policy: str | None = None
     root: str | None = None
+    # What the model is shown with its task, as it was at the start.
+    opening: str | None = None
+    # How a root was asked for: run or tree.
+    entry: str | None = None
+    # The run that a reopened one goes on from.
+    reopened_from: str | None = None
+    # What whoever goes on with a root needs besides: provider, prices and settings, as JSON. Never a credential.
+    task: str | None = None
 
 
 @attrs.frozen
 class RunStatus:
-    """An agent's status changes: running, paused, draining."""
+    """An agent's status changes: running, paused, draining.
+
+    ``decided`` is the outcome, as JSON, of an agent whose work is over and whose
+    children still run: a resume must not decide it again.
+    """
 
     run_id: str
     status: str
+    decided: str | None = None
+
+
+@attrs.frozen
+class RunResumed:
+    """An agent goes on after its process ended: its status is running, and a row in ``checkpoint_events`` says so.
+
+    ``step`` is the last one that was committed.
+    """
+
+    run_id: str
+    step: int
+    detail: str | None = None
+
+
+@attrs.frozen
+class PolicyInForce:
+    """Another policy is in force from now on: the row in ``run_policies`` is replaced."""
+
+    run_id: str
+    policy: str
+
+
+@attrs.frozen
+class HaltLifted:
+    """A halt that only interrupted a tree is over: its row in ``halts`` goes."""
+
+    tree_id: str
+
+
+@attrs.frozen
+class Inherited:
+    """What a reopened tree has used already: the totals of the tree it goes on from. A row in ``inherited``.
+
+    The root is the same agent and no second one: it is not among ``agents``. ``seconds`` is the time that was used,
+    ``steps`` counts those of the root that were taken over.
+    """
+
+    tree_id: str
+    from_tree_id: str
+    spent_tokens: int
+    spent_microdollars: int
+    overrun_tokens: int
+    overrun_microdollars: int
+    agents: int
+    calls: int
+    tool_calls: int
+    seconds: float | None = None
+    steps: int | None = None
+
+
+@attrs.frozen
+class Drawn:
+    """Plain spend of an agent: a row in ``draws``. What did not fit under the ceiling is overrun."""
+
+    run_id: str
+    tokens: int
+    microdollars: int
+    overrun_tokens: int
+    overrun_microdollars: int
 
 
 @attrs.frozen
@@ -72,7 +144,8 @@ class AttemptMade:
     """One attempt at a provider, failed ones too: a row in ``provider_calls``.
 
     ``asked`` is the model asked for (None: the provider's own), ``served`` the one that
-    answered. Token fields are None when unknown. ``failure`` is an error kind.
+    answered. Token fields are None when unknown. ``failure`` is an error kind. ``purpose`` is
+    review for a call that judges the work of a step, None for one that asks for the next.
     """
 
     run_id: str
@@ -93,6 +166,7 @@ class AttemptMade:
     finish_reason: str | None
     failure: str | None
     detail: str | None = None
+    purpose: str | None = None
 
 
 @attrs.frozen
@@ -124,7 +198,8 @@ class Settled:
 class AnswerGiven:
     """The assistant turn of a step: a row in ``step_turns``; null text is not empty text.
 
-    ``calls`` is JSON: a list of [name, arguments text].
+    ``calls`` is JSON: a list of [name, arguments text]. ``admitted`` says how many of
+    them, from the first on, the tree's ceiling on tool calls lets run.
     """
 
     run_id: str
@@ -132,6 +207,7 @@ class AnswerGiven:
     text: str | None
     calls: str
     finish_reason: str | None
+    admitted: int | None = None
 
 
 @attrs.frozen
@@ -148,11 +224,17 @@ class StepDone:
     tool_call: str
     tokens: int
     remaining_tokens: int | None = None
+    # Links the step to the one before it, so that a reader can tell whether a row was changed.
+    digest: str | None = None
 
 
 @attrs.frozen
 class Observed:
-    """One observation of a step, in call order: a row in ``ledger_observations``."""
+    """One observation of a step, in call order: a row in ``ledger_observations``.
+
+    Reports of children that ended in the background stand before those of the calls,
+    and are written with the answer. ``changed``: bytes in the workspace changed.
+    """
 
     run_id: str
     step: int
@@ -160,6 +242,117 @@ class Observed:
     kind: str
     target: str
     text: str
+    changed: bool | None = None
+
+
+@attrs.frozen
+class CallDone:
+    """The result of one call of a step that is not whole yet: a row in ``call_results``.
+
+    It stands before something that may outlast the process, so that a resume does not run the call again.
+    """
+
+    run_id: str
+    step: int
+    ordinal: int
+    kind: str
+    target: str
+    text: str
+    changed: bool
+
+
+@attrs.frozen
+class WriteIntended:
+    """A call is about to leave a file as ``after`` (a digest): a row in ``write_intents``; the first one counts.
+
+    ``changes``: other bytes stood there.
+    """
+
+    run_id: str
+    step: int
+    ordinal: int
+    target: str
+    after: str
+    changes: bool
+
+
+@attrs.frozen
+class AttemptBegun:
+    """A call whose effect cannot be inspected is about to run: a row in ``tool_attempts``, open.
+
+    ``key`` is the idempotency key that the tool is offered. An attempt that is begun
+    again by an operator's decision counts anew.
+    """
+
+    run_id: str
+    step: int
+    ordinal: int
+    tool: str
+    arguments: str
+    key: str
+
+
+@attrs.frozen
+class AttemptClosed:
+    """It is known what became of such a call. ``resolution`` is done, asking, retry, completed, aborted or lost."""
+
+    run_id: str
+    step: int
+    ordinal: int
+    resolution: str
+
+
+@attrs.frozen
+class ApprovalAsked:
+    """Somebody is asked to allow an act: a row in ``pending_approvals``, before the question leaves.
+
+    ``request_id`` is made from durable facts, so asking again is the same question.
+    ``tool`` and ``arguments`` are the whole call. ``ordinal`` is the call's, ``nth`` counts the
+    questions of one call.
+    """
+
+    request_id: str
+    tree_id: str
+    run_id: str
+    step: int
+    ordinal: int
+    nth: int
+    act: str
+    target: str
+    content: str
+    tool: str
+    arguments: str
+    goal: str
+    rule: str | None
+    layer: str | None
+
+
+@attrs.frozen
+class ApprovalDeferred:
+    """Whoever was asked will not answer now: the agent stays parked until the row is decided."""
+
+    request_id: str
+
+
+@attrs.frozen
+class ApprovalDecided:
+    """A decision. The first one counts; a later one changes nothing, and its author reads what stands.
+
+    ``decision`` is approved or denied, ``by`` is approver, operator, attached,
+    or runtime for an approver that failed.
+    """
+
+    request_id: str
+    decision: str
+    reason: str
+    by: str
+
+
+@attrs.frozen
+class ApprovalApplied:
+    """The decided act is about to be done: claimed before the effect."""
+
+    request_id: str
 
 
 @attrs.frozen
@@ -175,6 +368,23 @@ class PolicyEvent:
     layer: str | None
     decision: str | None = None
     source: str | None = None
+
+
+@attrs.frozen
+class SandboxUsed:
+    """What really stood around one command: a row in ``sandbox_events``.
+
+    ``ordinal`` is that of the call, None for a check. ``backend`` is bubblewrap, landlock or
+    none, ``net`` open, denied or not_held; ``not_held`` is a JSON list of what else was not kept.
+    """
+
+    run_id: str
+    step: int
+    ordinal: int | None
+    mode: str
+    backend: str
+    net: str
+    not_held: str = "[]"
 
 
 @attrs.frozen
@@ -238,6 +448,41 @@ class GateTried:
 
 
 @attrs.frozen
+class Pinned:
+    """What an agent's check depends on, as it stood at its start: a row in ``check_pins``; the first one counts.
+
+    ``pins`` is JSON (`actors.agents.judging.Pins`).
+    """
+
+    run_id: str
+    pins: str
+
+
+@attrs.frozen
+class SnapshotKept:
+    """What a file held before an agent first changed it: a row in ``snapshots``; the first one counts.
+
+    ``state`` is text, absent or unkept; ``before`` is the text, and of an unkept file the reason.
+    """
+
+    run_id: str
+    step: int
+    path: str
+    before: str
+    state: str
+
+
+@attrs.frozen
+class SpentLater:
+    """An agent whose process is over spent something more, on a check that was made again: added to its figures."""
+
+    run_id: str
+    tokens: int
+    microdollars: int
+    overrun_tokens: int
+
+
+@attrs.frozen
 class TreeHalted:
     """The first halt of a tree: a row in ``halts``; a second one for the same tree is ignored."""
 
@@ -297,6 +542,19 @@ class LiveEnded:
 Row = (
     RunStarted
     | RunStatus
+    | RunResumed
+    | PolicyInForce
+    | HaltLifted
+    | Inherited
+    | Drawn
+    | CallDone
+    | WriteIntended
+    | AttemptBegun
+    | AttemptClosed
+    | ApprovalAsked
+    | ApprovalDeferred
+    | ApprovalDecided
+    | ApprovalApplied
     | RunFinished
     | AttemptMade
     | Reserved
@@ -305,11 +563,15 @@ Row = (
     | StepDone
     | Observed
     | PolicyEvent
+    | SandboxUsed
     | AgentEvent
     | Spawned
     | QueueEntered
     | QueueLeft
     | GateTried
+    | Pinned
+    | SnapshotKept
+    | SpentLater
     | TreeHalted
     | LedgerTotals
     | EventSeen

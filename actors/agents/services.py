@@ -10,10 +10,11 @@ import msgspec
 
 from actors.agents.contract import TaskContract
 from actors.agents.policy import Policy
-from actors.agents.ports import Approver, Provider, Tool, ToolSpec, Verifier
+from actors.agents.ports import Approver, JudgedFiles, Provider, Tool, ToolSpec, Verifier
 from actors.agents.retrying import RateGate
 from actors.agents.roster import Agents
 from actors.agents.spawning import spawn_spec
+from actors.agents.worktrees import Worktrees
 from actors.containment.prices import PriceTable
 
 # What a child's contract has from its parent's.
@@ -26,7 +27,11 @@ MOST_POLICIES = 64
 
 @attrs.frozen
 class Services:
-    """What the whole tree shares. ``chance`` gives the jitter of back-offs, from 0 to 1."""
+    """What the whole tree shares. ``chance`` gives the jitter of back-offs, from 0 to 1.
+
+    ``files`` looks at what checks depend on, and at what was changed; ``reviewer`` None: nobody reviews.
+    ``worktrees`` makes work trees for children; None: there are none.
+    """
 
     provider: Provider
     approver: Approver
@@ -35,6 +40,9 @@ class Services:
     prices: PriceTable
     pace: RateGate = attrs.Factory(RateGate)
     chance: Callable[[], float] = random.random
+    files: JudgedFiles | None = None
+    reviewer: Provider | None = None
+    worktrees: Worktrees | None = None
     _template: list[tuple[TaskContract, dict[str, Any]]] = attrs.field(factory=list, init=False, eq=False)
     _policies: dict[int, tuple[Policy, str]] = attrs.field(factory=dict, init=False, eq=False)
     _offers: dict[int, tuple[Agents | None, tuple[ToolSpec, ...]]] = attrs.field(factory=dict, init=False, eq=False)
@@ -59,8 +67,13 @@ class Services:
             known = self._policies[id(policy)] = (policy, policy.to_json())
         return known[1]
 
-    def offered(self, roster: Agents | None) -> tuple[ToolSpec, ...]:
-        """Give what a model is offered, with `spawn_agent` for a ``roster``; all agents of a tree share the tuple."""
+    def offered(self, roster: Agents | None, only: frozenset[str] | None = None) -> tuple[ToolSpec, ...]:
+        """Give what a model is offered, with `spawn_agent` for a ``roster``; all agents of a tree share the tuple.
+
+        ``only`` keeps the tools of these names.
+        """
+        if only is not None:
+            return tuple(spec for spec in self.offered(roster) if spec.name in only)
         known = self._offers.get(id(roster))
         # The roster is kept beside its offer, so its id cannot come to mean another one.
         if known is None or known[0] is not roster:

@@ -12,9 +12,10 @@ import attrs
 
 from actors.agents.contract import TaskContract
 from actors.agents.policy import Policy
-from actors.agents.ports import ToolSpec
+from actors.agents.ports import Provider, ToolSpec
+from actors.agents.review_text import self_review_problem
 from actors.agents.roster import AgentDef, Agents
-from actors.agents.verification import CriterionKind, Verification
+from actors.agents.verification import CriterionKind, Review, Verification
 from actors.errors import ConfigError, ToolFailed
 
 NAME = "spawn_agent"
@@ -163,20 +164,49 @@ def _criterion(arguments: Mapping[str, Any]) -> Verification:
             # A child works in a workspace: what is judged on one file alone cannot be judged there.
             if not criterion.is_supported or criterion.kind in SINGLE_FILE:
                 raise ToolFailed(f"verify of kind {other.get('kind')!r} is not supported")
+            if isinstance(criterion, Review) and criterion.allow_self_review:
+                raise ToolFailed("verify.allow_self_review is the operator's to give; leave it out")
             return criterion
         return Verification.workspace_file_contains(file, needle)
     except (ConfigError, ValueError, TypeError) as error:
         raise ToolFailed(str(error)) from None
 
 
+def check_review(ask: SpawnAsk, reviewer: Provider | None, provider: Provider) -> None:
+    """Look whether a child that asks for a review can have one.
+
+    Raises:
+        ToolFailed: nobody reviews, or only the one that does the work; nothing was counted.
+    """
+    if not isinstance(ask.verify, Review):
+        return
+    if reviewer is None:
+        raise ToolFailed("verify of kind 'review' is not supported here: the operator named no reviewer")
+    model = ask.definition.model if ask.definition is not None and ask.definition.model else None
+    own = model or getattr(provider, "default_model", None)
+    if self_review_problem(reviewer, provider, (own,)) is not None:
+        raise ToolFailed("verify of kind 'review' is not supported here: the reviewer is the model of the work itself")
+
+
 def child_contract(parent: TaskContract, ask: SpawnAsk) -> TaskContract:
     """Give the child's contract: the parent's, with every knob of the operator, and the goal and criterion asked for.
 
-    The definition's step cap beats the call's: the operator outranks the model.
+    The definition's step cap beats the call's: the operator outranks the model. Its
+    effort holds for the child and all below it.
     """
     defined = None if ask.definition is None else ask.definition.max_steps
     steps = defined or ask.max_steps or DEFAULT_MAX_STEPS
-    return parent.for_child(ask.goal, ask.verify, steps)
+    child = parent.for_child(ask.goal, ask.verify, steps)
+    effort = None if ask.definition is None else ask.definition.effort
+    return child if effort in (None, child.effort) else child.with_effort(effort)
+
+
+def child_tools(parent: frozenset[str] | None, ask: SpawnAsk) -> frozenset[str] | None:
+    """Give the names of the tools that a child keeps, None for all: those of its parent that its definition names."""
+    named = None if ask.definition is None else ask.definition.tools
+    if named is None:
+        return parent
+    return frozenset(named) if parent is None else parent & frozenset(named)
 
 
 def child_policy(parent: Policy, ask: SpawnAsk) -> Policy:
@@ -185,8 +215,12 @@ def child_policy(parent: Policy, ask: SpawnAsk) -> Policy:
     Raises:
         ToolFailed: a glob is malformed.
     """
-    overlay = Policy.permissive().layer("child")
     definition = ask.definition
+    narrowed = definition is not None and (definition.deny_write or definition.deny_net)
+    if not (narrowed or ask.deny_write or ask.deny_net):
+        # The very same one, and its text is written once.
+        return parent
+    overlay = Policy.permissive().layer("child")
     try:
         if definition is not None and definition.deny_write:
             overlay = overlay.deny_write("*")

@@ -39,9 +39,9 @@ def look(state: StallState, step: Signature, *, window: int, max_replans: int) -
         return StallVerdict(state)
     recent = (*state.recent, step)[-max(window, 2) :]
     if not _stuck(recent, window):
-        return StallVerdict(attrs.evolve(state, recent=recent))
+        return StallVerdict(StallState(recent, state.replans))
     if state.replans >= max_replans:
-        return StallVerdict(attrs.evolve(state, recent=recent), stalled=True)
+        return StallVerdict(StallState(recent, state.replans), stalled=True)
     tried = sorted({seen.calls for seen in recent if seen.calls})
     # The window begins anew: the next note needs as many steps again.
     return StallVerdict(StallState((), state.replans + 1), note=_note(tried))

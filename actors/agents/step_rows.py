@@ -8,6 +8,7 @@ from actors.agents.entry_text import bounded
 from actors.agents.model_input import token_columns
 from actors.agents.ports import Completion, Observation, ObservationKind
 from actors.agents.rows import AgentEvent, AnswerGiven, AttemptMade, Observed, StepDone
+from actors.agents.step_digest import step_digest
 from actors.containment.ledger_state import Settlement
 from actors.containment.usage import Usage
 
@@ -61,23 +62,50 @@ def draw_row(run_id: str, step: int, settlement: Settlement, remaining: int) -> 
     return AgentEvent(run_id, step, "budget_draw", detail, None, drawn, remaining)
 
 
-def answer_row(run_id: str, step: int, answer: Completion) -> AnswerGiven:
-    """Give the row of an answer, with its calls as they were asked for."""
-    calls = json.dumps([[call.name, call.arguments] for call in answer.calls]) if answer.calls else "[]"
-    return AnswerGiven(run_id, step, answer.text, calls, answer.finish_reason)
+def stored_calls(answer: Completion) -> str:
+    """Write the calls of an answer as they are stored: JSON."""
+    return json.dumps([[call.name, call.arguments] for call in answer.calls]) if answer.calls else "[]"
+
+
+def answer_row(run_id: str, step: int, answer: Completion, admitted: int) -> AnswerGiven:
+    """Give the row of an answer, with its calls as they were asked for, and how many of them may run."""
+    return AnswerGiven(run_id, step, answer.text, stored_calls(answer), answer.finish_reason, admitted)
+
+
+def observed_rows(run_id: str, step: int, seen: Sequence[Observation], before: int = 0) -> list[Observed]:
+    """Give the rows of observations, behind so many that the step has already."""
+    return [
+        Observed(run_id, step, ordinal, each.kind, each.target, each.text, each.changed)
+        for ordinal, each in enumerate(seen, before + 1)
+    ]
 
 
 def step_rows(
-    run_id: str, step: int, answer: Completion, seen: Sequence[Observation], used: int, remaining: int
+    run_id: str,
+    step: int,
+    answer: Completion,
+    late: Sequence[Observation],
+    seen: Sequence[Observation],
+    used: int,
+    remaining: int,
+    digest: str | None = None,
 ) -> list[Any]:
-    """Give the rows of a completed step: the step, and what was observed, in order."""
+    """Give the rows of a completed step: the step, and what its calls gave, in order.
+
+    ``late`` was written with the answer; the text of the step holds it all the same.
+    """
     decision = ", ".join(call.name for call in answer.calls) or "(no tool call)"
-    result = "\n\n".join(each.text for each in seen)
-    done = StepDone(run_id, step, decision, result, calls_text(answer), used, remaining)
-    observed = [
-        Observed(run_id, step, ordinal, each.kind, each.target, each.text) for ordinal, each in enumerate(seen, 1)
-    ]
-    return [done, *observed]
+    result = "\n\n".join(each.text for each in (*late, *seen))
+    done = StepDone(run_id, step, decision, result, calls_text(answer), used, remaining, digest)
+    return [done, *observed_rows(run_id, step, seen, len(late))]
+
+
+def digest_of(
+    previous: str | None, run_id: str, step: int, answer: Completion, used: int, seen: Sequence[Observation]
+) -> str:
+    """Link a step to the one before it."""
+    facts = [(each.kind, each.target, each.text, each.changed) for each in seen]
+    return step_digest(previous, run_id, step, answer.text, stored_calls(answer), answer.finish_reason, used, facts)
 
 
 def step_facts(step: int, answer: Completion, seen: Sequence[Observation], used: int) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -20,11 +21,15 @@ from typing import Any, Literal, TypeVar
 import attrs
 import trio
 
-from actors.agents.agent import UNLIMITED, About, Agent, AgentLimits, left_queue_row, queue_rows
+from actors.agents.about import UNLIMITED, About, AgentLimits
+from actors.agents.agent import Agent
 from actors.agents.child_handle import result_of
+from actors.agents.judging import FileText
 from actors.agents.live_views import Looked, keep_live_row, look
-from actors.agents.ports import Observer, RunStore
-from actors.agents.recording import Recorder, totals_row
+from actors.agents.past import Past
+from actors.agents.ports import ApprovalState, Observer, RunStore
+from actors.agents.queue_rows import left_queue_row, queue_rows
+from actors.agents.recording import Recorder, of_the_store, totals_row
 from actors.agents.rows import LedgerTotals
 from actors.agents.snapshots import TreeSnapshot, left_out
 from actors.containment.ledger import Ledger
@@ -32,9 +37,10 @@ from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.lines import QueueOrder
 from actors.containment.slots import Slots
-from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError
-from actors.halts import Halt, HaltKind
-from actors.ids import ROOT, new_run_id
+from actors.errors import ActorsError, Halted, RunConflict, SpawnRefusal, StoreError, StoreErrorKind
+from actors.halts import RESUMABLE, Halt, HaltKind
+from actors.ids import ROOT, child_path, new_run_id
+from actors.runtime.exits import Exit, Reason, named
 from actors.runtime.host import Host
 from actors.runtime.stops import StopReceipt
 
@@ -43,6 +49,13 @@ log = logging.getLogger("actors.tree")
 
 # A failing store delays no halt for longer.
 HALT_ROW_SECONDS = 1.0
+# Nor does giving the lease back.
+RELEASE_SECONDS = 1.0
+# How often a lease of 30 s is renewed.
+LEASE_SECONDS = 10.0
+# How often it is looked whether everybody waits for a human, while somebody does.
+PARKED_SECONDS = 0.1
+SHOWN_REQUESTS = 5
 
 
 @attrs.frozen
@@ -105,6 +118,12 @@ class Tree:
         self.halt_stored: bool | None = None
         # The first error of the store while ends were written; the embedder is told at the end.
         self.store_error: StoreError | None = None
+        # What a process that is gone knew of this tree, and the halt it had recorded.
+        self.past: Past | None = None
+        # Agents whose question was put off, and the questions; and those for which the whole tree was paused.
+        self.parked: dict[Agent, str] = {}
+        self.paused_for: dict[str, str] = {}
+        self._leased = False
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []
         # Agents with open reservations: who waits for room waits for any of them.
@@ -139,9 +158,11 @@ class Tree:
         args: tuple[Any, ...],
         limits: AgentLimits = UNLIMITED,
         about: About | None = None,
-        elapsed: float = 0.0,
+        past: Past | None = None,
     ) -> Agent:
-        """Run the root agent to its end and return it; ``elapsed`` seconds of the duration ceiling are used already.
+        """Run the root agent to its end and return it; ``past`` is what the tree did in a process that is gone.
+
+        Time counts from the root's first start, also while no process drove it.
 
         Cancellation: as `run`.
         """
@@ -151,12 +172,18 @@ class Tree:
             raise ActorsError(f"the tree is {self._state}; run it inside its block")
         if self.ledger.halted is not None:
             raise Halted(self.ledger.halted)
+        await self._take_lease(past)
+        self.past = past
         self.root = Agent(self, ROOT, 0, None, behaviour, args, limits, about)
+        self.root.remember(None if past is None else past.agent(ROOT))
         self.slots.line_up(self.root)
         duration = self.limits.max_total_duration
         if duration is not None:
-            self._deadline = trio.current_time() + duration - elapsed
+            self._deadline = trio.current_time() + duration - (self.root.began_before or 0.0)
             self._timer = self.host.deadlines.at(self._deadline, self._out_of_time)
+            if self._deadline <= trio.current_time():
+                # It was over before this process began: nothing more is paid for.
+                self._out_of_time()
         self.host.nursery.start_soon(self.root._main, name=ROOT)
         try:
             await self.root.wait_ended()
@@ -247,10 +274,59 @@ class Tree:
             await self.recorder.refused(agent, refusal, step)
 
     def store_failed(self, error: StoreError) -> None:
-        """Note that an end could not be stored."""
-        log.warning("an end could not be stored: %s", error)
+        """Note that the store failed, and stop the tree so that it can be resumed: nothing more would be recorded."""
         if self.store_error is None:
             self.store_error = error
+        fenced = error.kind is StoreErrorKind.fenced
+        self._latch(HaltKind.lease_lost if fenced else HaltKind.interrupt, "store", str(error))
+
+    def was_counted(self, parent: str, place: tuple[int, int]) -> bool:
+        """Tell whether a child of this place was counted by a process before this one."""
+        past = self.past
+        if past is None:
+            return False
+        step, ordinal = place
+        return (parent, step, ordinal) in past.backlog or past.began(child_path(parent, f"{step}.{ordinal}"))
+
+    def pauses(self, exit: Exit) -> bool:
+        """Tell whether an agent that ends so was only interrupted, in a store that outlives the process."""
+        recorder = self.recorder
+        if recorder is None or not recorder.durable or exit.reason is Reason.normal:
+            return False
+        return of_the_store(exit.cause) or (isinstance(exit.payload, Halt) and exit.payload.kind in RESUMABLE)
+
+    @contextmanager
+    def parking(self, agent: Agent, request_id: str) -> Iterator[None]:
+        """Count an agent as parked for as long as the block: it waits for a human who has put it off."""
+        self.parked[agent] = request_id
+        if len(self.parked) == 1:
+            self.host.services.start_soon(self._watch_parked)
+        try:
+            yield
+        finally:
+            del self.parked[agent]
+
+    async def _watch_parked(self) -> None:
+        """Pause the tree when nobody is left who could do anything before a human decides."""
+        while self.parked and not self._over:
+            if self.ledger.halted is None and self._all_parked():
+                self.paused_for = {agent.path: request for agent, request in self.parked.items()}
+                ids = ", ".join(sorted(self.paused_for.values())[:SHOWN_REQUESTS])
+                more = len(self.paused_for) - SHOWN_REQUESTS
+                told = f"waits for a decision on {ids}" + (f" and {more} more" if more > 0 else "")
+                self._latch(HaltKind.interrupt, "human", told)
+                return
+            await trio.sleep(PARKED_SECONDS)
+
+    def _all_parked(self) -> bool:
+        total = self.slots.total()
+        if total.working or total.queued or self.root is None:
+            return False
+        return all(
+            isinstance(node, Agent) and (node in self.parked or node.waits_for_children)
+            for node in self.root.subtree()
+            if node.exit is None
+        )
 
     def stop_below(self, top: Agent, halt: Halt) -> None:
         """Stop one agent and all below it, in the background, bounded by the allowance."""
@@ -332,6 +408,7 @@ class Tree:
         self.ledger.start(self.host, self.host.services)
         self.ledger.subscribe(self._latched)
         if self.recorder is not None:
+            self.recorder.on_failure = self.store_failed
             self.ledger.rows = self.recorder
             self.slots.on_queue = self._queued
             self.slots.on_admit = self._admitted
@@ -346,17 +423,60 @@ class Tree:
     ) -> None:
         if self.root is not None and self.root.exit is None:
             outside = error is None or not isinstance(error, Exception)
-            why = "the block was left" if error is None else repr(error)
+            why = "the block was left" if error is None else named(error)
             self._latch(HaltKind.interrupt if outside else HaltKind.cancel, "host", why)
         try:
             await self.host.close(self._finish, error)
         finally:
             self._state = Life.closed
+            if self._leased:
+                assert self.recorder is not None
+                await self._release_lease(self.recorder)
         if self.host.fatal is not None and self.host.fatal is not error:
             raise self.host.fatal
         if self.store_error is not None and error is None:
             # Everything ran, and not all of it was written down: the embedder must know.
             raise self.store_error
+
+    async def _take_lease(self, past: Past | None) -> None:
+        """Become the one process that drives this tree, and keep saying so. Whoever goes on with one holds it already.
+
+        Raises:
+            RunConflict: another one does.
+        """
+        if self.recorder is None or not self.recorder.durable:
+            return
+        store = self.recorder.store
+        if past is None:
+            if self.run_id in store.driven:
+                raise RunConflict(self.run_id, "this very process", None)
+            store.driven.add(self.run_id)
+        # Also when the wait is cut: it may be held all the same.
+        self._leased = True
+        await store.take(self.run_id)
+        self.host.services.start_soon(self._keep_lease, self.recorder)
+
+    async def _release_lease(self, recorder: Recorder) -> None:
+        """Give the lease back. When that cannot be written in time it lapses by itself.
+
+        Cancellation: shielded, for `RELEASE_SECONDS` at most.
+        """
+        with trio.move_on_after(RELEASE_SECONDS, shield=True):
+            try:
+                await recorder.store.release(self.run_id)
+            except StoreError as error:
+                log.warning("the lease was not given back, and lapses by itself: %s", error)
+        recorder.store.driven.discard(self.run_id)
+
+    async def _keep_lease(self, recorder: Recorder) -> None:
+        while recorder.failed is None:
+            await trio.sleep(LEASE_SECONDS)
+            try:
+                await recorder.store.renew(self.run_id)
+            except StoreError as error:
+                # Held by another process for a moment: the lease outlasts several tries.
+                if error.kind is not StoreErrorKind.busy:
+                    recorder.fail(error)
 
     async def _finish(self) -> None:
         if self._timer is not None:
@@ -398,6 +518,9 @@ class Unrecorded:
 
     durable = False
 
+    def __init__(self) -> None:
+        self.driven: set[str] = set()
+
     async def append(self, *rows: Any) -> None:
         """Keep nothing. Cancellation: nothing to undo."""
 
@@ -406,6 +529,36 @@ class Unrecorded:
 
     async def commit(self, *rows: Any) -> None:
         """Keep nothing. Cancellation: nothing to undo."""
+
+    def approval(self, request_id: str) -> ApprovalState | None:
+        """Know nothing."""
+        return None
+
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
+        """Know nothing."""
+        return None
+
+    def pins(self, run_id: str) -> str | None:
+        """Know nothing."""
+        return None
+
+    def has_snapshot(self, run_id: str, path: str) -> bool:
+        """Know nothing."""
+        return False
+
+    def files_before(self, run_id: str) -> dict[str, FileText]:
+        """Know nothing."""
+        return {}
+
+    async def take(self, tree_id: str) -> int:
+        """Hold nothing. Cancellation: nothing to undo."""
+        return 0
+
+    async def renew(self, tree_id: str) -> None:
+        """Hold nothing. Cancellation: nothing to undo."""
+
+    async def release(self, tree_id: str) -> None:
+        """Hold nothing. Cancellation: nothing to undo."""
 
 
 def open_tree(

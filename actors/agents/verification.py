@@ -4,6 +4,10 @@ The operator or the parent's model writes a criterion, and the worker cannot
 change it. A criterion that anything would pass (an empty needle, no command)
 cannot be made. Kinds that nothing evaluates yet can be written down and read;
 the runner refuses them before a run starts.
+
+A check that runs a program can be defeated through the files that it reads: its
+tests, its configuration. Those that ``protect`` names are noted when the run
+starts, and a check whose files are others by then gives no verdict.
 """
 
 import json
@@ -14,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from actors.agents.globs import glob_problem, path_glob_problem
 from actors.agents.judged_fields import (
     as_table,
     as_tuple,
@@ -52,9 +57,20 @@ SUPPORTED: Final = frozenset(
         CriterionKind.file_contains,
         CriterionKind.file_equals,
         CriterionKind.workspace_file_contains,
+        CriterionKind.each_compiles,
+        CriterionKind.review,
         CriterionKind.none,
     }
 )
+
+
+def _protect_problem(value: object) -> str | None:
+    """Judge a glob of files that must not change; one that could match no path protects nothing."""
+    problem = glob_problem(value)
+    return problem or path_glob_problem(str(value))
+
+
+_PROTECT: Final = each(_protect_problem)
 
 
 class Verification:
@@ -73,9 +89,12 @@ class Verification:
     kind: ClassVar[CriterionKind]
 
     @staticmethod
-    def command(argv: Sequence[str], expect_exit: int = 0) -> "CommandPasses":
-        """Demand that a command, run without a shell, exits so. A killed one never passes."""
-        return CommandPasses(argv, expect_exit)  # type: ignore[arg-type]  # the field makes it a tuple
+    def command(argv: Sequence[str], expect_exit: int = 0, protect: Sequence[str] = ()) -> "CommandPasses":
+        """Demand that a command, run without a shell, exits so. A killed one never passes.
+
+        ``protect`` are globs of files that must be the ones that stood there at the start.
+        """
+        return CommandPasses(argv, expect_exit, protect)  # type: ignore[arg-type]  # the fields make them tuples
 
     @staticmethod
     def file_contains(text: str) -> "FileContains":
@@ -99,12 +118,12 @@ class Verification:
 
     @staticmethod
     def each_compiles(files: Sequence[str]) -> "EachCompiles":
-        """Demand that each file compiles. Nothing evaluates it yet."""
+        """Demand that each file compiles, in the language that its name tells. Nothing of it is run."""
         return EachCompiles(files)  # type: ignore[arg-type]  # the field makes it a tuple
 
     @staticmethod
     def review(rubric: str, allow_self_review: bool = False) -> "Review":
-        """Demand that a reviewing model is content. Nothing evaluates it yet."""
+        """Demand that a reviewing model is content, which is not the one that did the work unless that is allowed."""
         return Review(rubric, allow_self_review)
 
     @staticmethod
@@ -122,8 +141,11 @@ class Verification:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the plain form of files and JSON."""
-        return {"kind": self.kind.value, **plain_record(self, "verify")}
+        """Give the plain form of files and JSON. Globs that protect nothing are left out."""
+        plain = {"kind": self.kind.value, **plain_record(self, "verify")}
+        if plain.get("protect") == []:
+            del plain["protect"]
+        return plain
 
     @classmethod
     def from_dict(cls, plain: object, at: str = "verify") -> "Verification":
@@ -153,13 +175,15 @@ class CommandPasses(Verification):
     kind: ClassVar[CriterionKind] = CriterionKind.command
     argv: tuple[str, ...] = judged(each(text_problem, least=1), converter=as_tuple)
     expect_exit: int = judged(whole_number(most=LARGEST_EXIT), 0)
+    protect: tuple[str, ...] = judged(_PROTECT, (), converter=as_tuple)
 
     def __attrs_post_init__(self) -> None:
         if not self.argv[0].strip():
             raise ValueError("argv item 0 must name a program")
 
     def describe(self) -> str:
-        return f"the command `{shlex.join(self.argv)}` exits with {self.expect_exit}"
+        kept = f", and no file changed that matches {', '.join(map(_quoted, self.protect))}" if self.protect else ""
+        return f"the command `{shlex.join(self.argv)}` exits with {self.expect_exit}{kept}"
 
 
 @attrs.frozen

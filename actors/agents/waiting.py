@@ -9,6 +9,7 @@ import trio
 
 from actors.agents.live_states import WaitFor
 from actors.containment.slots import RETURNING, WAITING, WORKING
+from actors.errors import WouldDeadlock
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
@@ -49,6 +50,10 @@ class Waiting:
         """Take the slot again, if this is the last wait.
 
         Cancellation: no slot is held.
+
+        Raises:
+            WouldDeadlock: all slots are held by agents that wait for this one, perhaps
+                through others. It gets none, and its work is cancelled.
         """
         if not self.end_nowait():
             await self.end_in_line()
@@ -73,6 +78,9 @@ class Waiting:
         """Stand in line for the slot.
 
         Cancellation: no slot is held.
+
+        Raises:
+            WouldDeadlock: as `end`.
         """
         if self._agent.seat is WAITING:
             await self._come_back()
@@ -96,11 +104,14 @@ class Waiting:
         The agent's own stop breaks the shield; then it is on its way out and works no more.
         """
         agent = self._agent
+        if agent.task is trio.lowlevel.current_task():
+            self._stand_marked()
         with trio.CancelScope(shield=True) as scope:
             agent.shield = scope
             try:
                 await agent.tree.slots.take_again(agent)
             finally:
+                agent.tree.slots.unmark(agent)
                 agent.shield = None
                 agent.since = agent.tree.now()
                 behind, agent.behind = agent.behind, None
@@ -109,6 +120,22 @@ class Waiting:
         # Another task of the behaviour began to wait while this one stood in line.
         if agent._waits and agent.holds_slot:
             agent.tree.slots.give_back(agent)
+
+    def _stand_marked(self) -> None:
+        """Mark the agent's own task as one that waits for a slot. What other tasks of it do is not looked at.
+
+        Raises:
+            WouldDeadlock: every holder of a slot waits for this agent, perhaps through others.
+        """
+        agent = self._agent
+        slots = agent.tree.slots
+        try:
+            agent.host.waits.check(agent, slots, what=slots.waited_for)
+        except WouldDeadlock as error:
+            # It may clean up, and that is all: also if it catches this, it must not go on without a slot.
+            agent.scope.cancel(reason=str(error))
+            raise
+        slots.mark(agent)
 
     async def _behind(self) -> None:
         agent = self._agent

@@ -1,6 +1,6 @@
 """The objects that a task file asks for by words."""
 
-from actors.agents.approvals import ApproveAll, DenyAll
+from actors.agents.approvals import ApproveAll, DeferAll, DenyAll
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver
 from actors.assembly.task_file import Task
@@ -12,6 +12,6 @@ def policy_of(task: Task) -> Policy:
 
 
 def approver_of(mode: str, terminal: Approver) -> Approver:
-    """Give who is asked: everybody yes, everybody no, or the ``terminal``."""
-    who: dict[str, Approver] = {"all": ApproveAll(), "deny": DenyAll(), "ask": terminal}
+    """Give who is asked: everybody yes, everybody no, nobody now, or the ``terminal``."""
+    who: dict[str, Approver] = {"all": ApproveAll(), "deny": DenyAll(), "defer": DeferAll(), "ask": terminal}
     return who[mode]

@@ -54,6 +54,11 @@ class ProviderSpec:
     record: str | None = judged(optional(said_problem), None)
 
 
+def model_of(spec: ProviderSpec) -> str | None:
+    """Name the model that answers an agent without one of its own; None when the task does not say."""
+    return spec.model or (SCRIPTED_MODEL if spec.kind is ProviderKind.scripted else None)
+
+
 def provider_of(spec: ProviderSpec, *, going_on: bool = False, answered: Iterable[str] = ()) -> Provider:
     """Make the provider that a task names. ``going_on`` continues a recording, for a run that is resumed.
 

@@ -12,14 +12,18 @@ from typing import Any, Final
 
 import attrs
 
-from actors.assembly.agent_usage import OF_TREE, Used, own_usage, with_descendants
+from actors.assembly.agent_usage import LIVE, OF_TREE, Used, own_usage, with_descendants
+from actors.assembly.inbox import waiting
 from actors.ids import ROOT
+from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
 
 # Acts that a report names one by one; the count beside them says how many there were.
 MOST_DENIED: Final = 100
 TEXT_CHARS: Final = 500
+# A live run writes its row more often than this.
+OLD_SECONDS: Final = 5.0
 # Targets that a group of denied acts names.
 FEW_TARGETS: Final = 3
 
@@ -66,6 +70,7 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
     return {
         "run_id": run_id,
         "status": root.status,
+        "silent_seconds": silences(reader, run_id).get(run_id),
         "outcome": detail,
         "terminal": None if terminal is None else json.loads(terminal),
         "usage": _usage(root, agents, reader),
@@ -74,9 +79,47 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "halt": None if halt is None else {"kind": halt.kind, "path": halt.path, "by": halt.by, "at": halt.at},
         # What a process still held is only known while it lives.
         "leaks": leaks,
-        "resumable": root.status == "paused",
+        "resumable": is_resumable(reader, root),
+        "waiting": [each.id for each in waiting(reader, run_id)],
+        "reopened_from": root.reopened_from,
+        "reopened_as": reopened_as(reader, run_id),
+        "inherited": _inherited(reader, run_id),
         "store": reader.file,
     }
+
+
+def is_resumable(reader: Reader, root: RunRecord) -> bool:
+    """Tell whether a run can go on now: it has no end, was given a contract, and nobody drives it."""
+    if root.contract is None or root.status not in ("paused", *LIVE):
+        return False
+    driving = driver_of(reader, root.run_id).driving
+    if root.status == "paused" or driving is not Driving.unknown:
+        return driving is not Driving.live
+    # An older version wrote it, which kept no lease: only its silence tells.
+    return bool(silences(reader, root.run_id))
+
+
+def lost_runs(reader: Reader) -> set[str]:
+    """Give the runs that have no end and whose process is known to be gone."""
+    sql = "SELECT run_id FROM runs WHERE parent_run_id IS NULL AND status IN (?, ?)"
+    gone = (Driving.gone, Driving.nobody)
+    return {run_id for (run_id,) in reader.select(sql, LIVE) if driver_of(reader, run_id).driving in gone}
+
+
+def reopened_as(reader: Reader, run_id: str) -> str | None:
+    """Name the run that goes on from this one; None when there is none."""
+    if "reopened_from" not in {row[1] for row in reader.select("PRAGMA table_info(runs)")}:
+        return None
+    found = reader.select("SELECT run_id FROM runs WHERE reopened_from = ?", (run_id,))
+    return found[0][0] if found else None
+
+
+def _inherited(reader: Reader, tree_id: str) -> dict[str, Any] | None:
+    if not reader.select("SELECT 1 FROM sqlite_master WHERE name = 'inherited'"):
+        return None
+    names = ("spent_tokens", "spent_microdollars", "overrun_tokens", "agents", "calls")
+    found = reader.select(f"SELECT {', '.join(names)} FROM inherited WHERE tree_id = ?", (tree_id,))
+    return dict(zip(names, found[0], strict=True)) if found else None
 
 
 def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
@@ -86,6 +129,21 @@ def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
     whole = with_descendants(agents, own)
     entries = [_agent_entry(each, own[each.path], whole[each.path], checks.get(each.run_id)) for each in agents]
     return {**run_report(reader, run_id), "agents": entries}
+
+
+def silences(reader: Reader, tree_id: str | None = None) -> dict[str, float]:
+    """Give for how many seconds nothing was heard of the runs that have no end, by id; those heard of are left out.
+
+    A process that is killed writes no end: its run stays as it last stood, and only this tells it from a live one.
+    """
+    found = {}
+    live = "SELECT run_id, started_at FROM runs WHERE parent_run_id IS NULL AND status IN (?, ?) AND ? IN (run_id, '')"
+    for run_id, started_at in reader.select(live, [*LIVE, tree_id or ""]):
+        row = reader.live(run_id)
+        age = reader.age(started_at if row is None else row.taken_at)
+        if age > OLD_SECONDS:
+            found[run_id] = round(age, 3)
+    return found
 
 
 def denied_groups(reader: Reader, tree_id: str) -> list[DeniedGroup]:
@@ -158,15 +216,16 @@ def _tree_so_far(reader: Reader, tree_id: str, agents: list[RunRecord]) -> dict[
     [(calls, spent, overrun, money, held)] = reader.select(
         f"SELECT {sums} FROM reservations WHERE {OF_TREE}", [tree_id]
     )
+    had = _inherited(reader, tree_id) or {}
     return {
-        "agents": len(agents),
+        "agents": len(agents) + had.get("agents", 0),
         "peak_working": None,
-        "calls": calls,
+        "calls": calls + had.get("calls", 0),
         "tool_calls": None,
-        "spent_tokens": spent or 0,
-        "overrun_tokens": overrun or 0,
+        "spent_tokens": (spent or 0) + had.get("spent_tokens", 0),
+        "overrun_tokens": (overrun or 0) + had.get("overrun_tokens", 0),
         "reserved_tokens": held or 0,
-        "spent_microdollars": money or 0,
+        "spent_microdollars": (money or 0) + had.get("spent_microdollars", 0),
         "unpriced_calls": None,
         "refusals": _refusals_so_far(reader, tree_id),
     }
@@ -194,16 +253,18 @@ def _agent_entry(agent: RunRecord, own: Used, whole: Used, check: LastCheck | No
 
 
 def _usage(root: RunRecord, agents: list[RunRecord], reader: Reader) -> dict[str, Any]:
-    ledger = reader.ledger(root.run_id)
+    ledger = None if root.status in LIVE else reader.ledger(root.run_id)
     if ledger is None:
         return _usage_so_far(root.run_id, reader)
+    before = _inherited(reader, root.run_id) or {}
     return {
         # The root's own row holds what all below it used too.
         "input_tokens": root.input_tokens or 0,
         "output_tokens": root.output_tokens or 0,
         "cached_input_tokens": root.cached_input_tokens or 0,
         "turns": sum(agent.steps or 0 for agent in agents),
-        "microdollars": ledger.spent_microdollars,
+        # The totals hold what a reopened run took over; this is what the run itself used.
+        "microdollars": ledger.spent_microdollars - before.get("spent_microdollars", 0),
         "estimated": any(agent.estimated for agent in agents),
     }
 
@@ -226,7 +287,8 @@ def _usage_so_far(tree_id: str, reader: Reader) -> dict[str, Any]:
 
 
 def _tree(reader: Reader, run_id: str, agents: list[RunRecord]) -> dict[str, Any]:
-    ledger = reader.ledger(run_id)
+    # A run that goes on after a pause still has the totals of that pause.
+    ledger = None if agents[0].status in LIVE else reader.ledger(run_id)
     if ledger is None:
         return _tree_so_far(reader, run_id, agents)
     return {

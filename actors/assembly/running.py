@@ -19,21 +19,28 @@ from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
 from actors.agents.loop import Job, work_on
 from actors.agents.outcomes import Outcome
+from actors.agents.past import Past
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
 from actors.agents.services import Services
+from actors.agents.spawning import NAME as SPAWN
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
+from actors.assembly.boundary_check import check_boundary
+from actors.assembly.reviewer_check import reviewer_of, reviewer_problems
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError
 from actors.halts import Halt
 from actors.store.store import Store
+from actors.tools.protected import WorkspaceFiles
 from actors.tools.single_file import SingleFile
 from actors.tools.toolbox import builtin_tools
 from actors.tools.verifying import evaluate
+from actors.tools.worktrees import GitWorktrees
 
+FILES: Final = WorkspaceFiles()
 # One agent alone: nothing bounds it but its contract.
 ALONE: Final = Containment(1, 1, 0, UNLIMITED)
 
@@ -93,8 +100,10 @@ async def run_tree(
     """Run a tree of agents on a contract, under a containment boundary.
 
     Options: ``observer`` (`Observer`), ``prices`` (`PriceTable`),
-    ``cleanup_allowance`` (seconds), ``tools`` (instead of the built-in ones) and
-    ``on_open``, which is called with the `Tree` before the root starts.
+    ``cleanup_allowance`` (seconds), ``tools`` (instead of the built-in ones),
+    ``reviewer`` (a `Provider` that judges by the rubric of a review, and is not the run's own),
+    ``on_open``, which is called with the `Tree` before the root starts, and ``task``, a text
+    that is stored with the run: what the command line makes a provider of again (`stored_task`).
 
     Cancellation: the tree is halted as an interrupt, leaf first; with a store on disk it can be resumed.
 
@@ -121,20 +130,58 @@ async def _run(
     cleanup_allowance: float = 5.0,
     tools: tuple[Tool, ...] | None = None,
     on_open: Callable[[Tree], None] | None = None,
+    task: str | None = None,
+    reviewer: Provider | None = None,
 ) -> RunResult:
     table = PriceTable() if prices is None else prices
-    check_run(contract, provider, containment, table)
-    if tools is None:
-        tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
-    services = Services(provider, approver, tools, evaluate, table)
-    opening = "\n".join(tool.shown() for tool in tools if isinstance(tool, SingleFile))
-    job = Job(contract, policy, services, in_tree=in_tree, opening=opening)
+    check_run(contract, provider, containment, table, reviewer)
+    check_boundary(contract, policy)
+    job = job_for(contract, provider, policy, approver, table, tools, in_tree=in_tree, reviewer=reviewer)
+    _check_tools(contract, job.services.tools)
+    # More than can be looked at before each check is told now, and not when the work is done.
+    await FILES.pin(contract.verify, str(contract.root or contract.file.parent))
     kept = Store.memory() if store is None else store
     tree = Tree(containment, kept, observer, cleanup_allowance, queue_order=contract.queue_order)
+    return await drive(tree, job, on_open, task=task)
+
+
+def job_for(
+    contract: TaskContract,
+    provider: Provider,
+    policy: Policy,
+    approver: Approver,
+    prices: PriceTable,
+    tools: tuple[Tool, ...] | None,
+    *,
+    in_tree: bool,
+    opening: str | None = None,
+    reviewer: Provider | None = None,
+) -> Job:
+    """Put together what a root is to do; ``opening`` is what it was shown when it started, if it did before."""
+    if tools is None:
+        tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
+    reviewer = reviewer_of(contract, provider, reviewer)
+    services = Services(
+        provider, approver, tools, evaluate, prices, files=FILES, reviewer=reviewer, worktrees=GitWorktrees()
+    )
+    if opening is None:
+        opening = "\n".join(tool.shown() for tool in tools if isinstance(tool, SingleFile))
+    return Job(contract, policy, services, in_tree=in_tree, opening=opening)
+
+
+async def drive(
+    tree: Tree, job: Job, on_open: Callable[[Tree], None] | None, past: Past | None = None, task: str | None = None
+) -> RunResult:
+    """Open a tree, run its root on a job to its end, and say how it ended. ``task`` is stored with a new one.
+
+    Cancellation: the tree is halted as an interrupt.
+    """
+    entry = "tree" if job.in_tree else "run"
+    about = attrs.evolve(job.about(), opening=job.opening or None, entry=entry, task=task)
     async with tree:
         if on_open is not None:
             on_open(tree)
-        root = await tree.run_root(work_on, (job,), job.limits(), job.about())
+        root = await tree.run_root(work_on, (job,), job.limits(), about, past)
     return _result(tree, root)
 
 
@@ -144,8 +191,29 @@ def _result(tree: Tree, root: Agent) -> RunResult:
     return RunResult(tree.run_id, root.outcome, terminal, tree.ledger.halted, tree.leaks(), root.said)
 
 
+def _check_tools(contract: TaskContract, tools: tuple[Tool, ...]) -> None:
+    """Refuse named agents that keep tools which nobody has: a slip of the pen would leave them without.
+
+    Raises:
+        ConfigError: every such name.
+    """
+    known = {SPAWN, *(tool.spec.name for tool in tools)}
+    problems = [
+        (f"contract.agents.{agent.name}.tools", f"there is no tool {name}; the tools are {', '.join(sorted(known))}")
+        for agent in contract.agents
+        for name in agent.tools or ()
+        if name not in known
+    ]
+    if problems:
+        raise ConfigError(*problems)
+
+
 def check_run(
-    contract: TaskContract, provider: Provider, containment: Containment, prices: PriceTable
+    contract: TaskContract,
+    provider: Provider,
+    containment: Containment,
+    prices: PriceTable,
+    reviewer: Provider | None = None,
 ) -> None:
     """Refuse what cannot be run, before anything starts.
 
@@ -153,6 +221,12 @@ def check_run(
         ConfigError: every problem, with the path of its key.
     """
     problems = list(unsupported_fields(contract))
+    problems += reviewer_problems(contract, provider, reviewer, containment, prices)
+    if getattr(provider, "takes_effort", False) is not True:
+        efforts = {"contract.effort": contract.effort}
+        efforts |= {f"contract.agents.{agent.name}.effort": agent.effort for agent in contract.agents}
+        text = f"the provider {provider.name} cannot be asked for an effort; remove it"
+        problems += [(place, text) for place, effort in efforts.items() if effort is not None]
     if contract.root is not None and not Path(contract.root).is_dir():
         problems.append(("contract.root", f"{contract.root} is not a directory"))
     if containment.max_total_cost is not None and contract.on_unknown_price == OnUnknownPrice.refuse:

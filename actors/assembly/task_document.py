@@ -37,10 +37,17 @@ def read_document(source: Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     """Read a file and set the overrides, which are ``KEY=VALUE``, over what it says.
 
     Raises:
-        ConfigError: the file is no readable TOML; or every override that cannot be set, and every value that is
-            too deep or too large for any key.
+        ConfigError: the file is no readable TOML, or as `overridden`.
     """
-    document = _parse(source)
+    return overridden(_parse(source), overrides)
+
+
+def overridden(document: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Set values, which are ``KEY=VALUE``, over those of a document, in place, and give it.
+
+    Raises:
+        ConfigError: every override that cannot be set, and every value that is too deep or too large for any key.
+    """
     problems = [problem for text in overrides if (problem := _override(document, text)) is not None]
     problems += _absurdities(document)
     if problems:

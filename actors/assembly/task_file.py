@@ -9,60 +9,48 @@ Checks that need two tables are made when both could be read.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from actors.agents.acted_on import unsupported_fields
+from actors.agents.agent_files import AgentFile
 from actors.agents.contract import TaskContract
-from actors.agents.judged_fields import (
-    as_float,
-    as_member,
-    as_table,
-    judged,
-    one_of,
-    optional,
-    read_record,
-    seconds_problem,
-)
+from actors.agents.judged_fields import as_table, read_record
 from actors.agents.policy import Policy, operator_policy
-from actors.agents.roster import Agents
-from actors.assembly.provider_spec import SCRIPTED_MODEL, SUPPORTED_PROVIDERS, ProviderKind, ProviderSpec, provider_of
+from actors.agents.roster import AgentDef, Agents
+from actors.agents.spawning import NAME as SPAWN
+from actors.assembly.finding_agents import Found, find_agents
+from actors.assembly.provider_spec import SUPPORTED_PROVIDERS, ProviderKind, ProviderSpec, model_of, provider_of
+from actors.assembly.reviewer_spec import review_problems
+from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import Problems, read_document
+from actors.assembly.task_keys import with_places
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError, unknown_key
 from actors.providers.model_names import split_model
+from actors.tools.toolbox import tool_names
 
 T = TypeVar("T")
+log = logging.getLogger("actors.task")
 
 NOT_YET: Final = "is not supported by this version yet"
 MOST_LINE: Final = 400
-
-
-class ApproveMode(StrEnum):
-    """Who answers where the policy says ask."""
-
-    ask = "ask"
-    all = "all"
-    deny = "deny"
-
-
-@attrs.frozen
-class RunSettings:
-    """The ``[run]`` table. ``approve`` None asks on a terminal and denies elsewhere."""
-
-    cleanup_allowance: float = judged(seconds_problem, 5.0, converter=as_float)
-    approve: ApproveMode | None = judged(optional(one_of(ApproveMode)), None, converter=as_member(ApproveMode))
+TOOLS: Final = tool_names() | {SPAWN}
 
 
 @attrs.frozen
 class Task:
-    """A whole task file. ``containment`` None runs one agent; ``policy`` None is the default policy."""
+    """A whole task file. ``containment`` None runs one agent; ``policy`` None is the default policy.
+
+    ``reviewer`` is who judges where the criterion is a review. ``notes`` tell what is not done
+    of files that the workspace brings along: a place and a text each; they are logged as well.
+    """
 
     source: Path
     contract: TaskContract
@@ -71,9 +59,8 @@ class Task:
     policy: Policy | None = None
     prices: PriceTable = attrs.Factory(PriceTable)
     run: RunSettings = attrs.Factory(RunSettings)
-
-
-TABLES: Final = ("contract", "containment", "provider", "policy", "prices", "run", "agents")
+    reviewer: ProviderSpec | None = None
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 def read_task(path: str | Path, overrides: Sequence[str] = ()) -> Task:
@@ -87,11 +74,13 @@ def read_task(path: str | Path, overrides: Sequence[str] = ()) -> Task:
 
 def _read_task(path: str | Path, overrides: Sequence[str], *, makes_provider: bool) -> Task:
     source = Path(path)
+    document: Mapping[str, Any] = {}
     try:
-        return _Reading(source, read_document(source, overrides), makes_provider).task()
+        document = read_document(source, overrides)
+        return _Reading(source, document, makes_provider).task()
     except ConfigError as error:
-        lines = ((_line(place), _line(text)) for place, text in error.problems)
-        raise ConfigError(*dict.fromkeys(lines)) from None
+        found = (with_places(problem, document) for problem in error.problems)
+        raise ConfigError(*dict.fromkeys((_line(place), _line(text)) for place, text in found)) from None
 
 
 def validate_task(path: str | Path, overrides: Sequence[str] = ()) -> Problems:
@@ -117,6 +106,8 @@ class _Reading:
         self._document = document
         self._makes_provider = makes_provider
         self._problems: Problems = []
+        # Agents that stand in a file of their own.
+        self._places: dict[str, AgentFile] = {}
 
     def task(self) -> Task:
         """Read everything.
@@ -130,18 +121,30 @@ class _Reading:
         contract = self._read("contract", self._contract)
         containment = self._read("containment", Containment.from_dict)
         provider = self._read("provider", self._provider)
+        reviewer = self._read("reviewer", self._provider)
         policy = self._read("policy", operator_policy)
         prices = self._read("prices", PriceTable.from_dict)
         run = self._read("run", lambda plain, at: read_record(RunSettings, plain, at))
         roster = self._read("agents", lambda plain, at: self._roster(plain, at, provider))
         if contract is not None and roster is not None:
             contract = contract.with_agents(roster)
+        settings = run or RunSettings()
+        found = Found()
+        if contract is not None and containment is not None and settings.agents_from_files:
+            found = self._found(contract, policy or Policy.default())
+            contract = contract.with_agents(self._merged(contract.agents, found, provider))
         if contract is not None:
             self._check_contract(contract, containment, policy)
-            self._check_prices(contract, containment, provider, prices)
+            self._check_prices(contract, containment, provider, prices, reviewer)
+            self._problems += review_problems(contract, provider, reviewer, "reviewer" in self._document)
         if self._problems or contract is None or provider is None:
             raise ConfigError(*self._problems)
-        return Task(self._source, contract, provider, containment, policy, prices or PriceTable(), run or RunSettings())
+        notes = tuple((_line(place), _line(text)) for place, text in found.notes)
+        for place, text in notes:
+            log.warning("%s: %s", place, text)
+        return Task(
+            self._source, contract, provider, containment, policy, prices or PriceTable(), settings, reviewer, notes
+        )
 
     def _read(self, name: str, read: Callable[[Any, str], T]) -> T | None:
         if name not in self._document:
@@ -183,8 +186,10 @@ class _Reading:
 
     def _provider(self, plain: Any, at: str) -> ProviderSpec:
         spec = read_record(ProviderSpec, plain, at)
-        if spec.script is not None:
-            spec = attrs.evolve(spec, script=self._placed(spec.script))
+        script, file, record = (
+            None if path is None else self._placed(path) for path in (spec.script, spec.file, spec.record)
+        )
+        spec = attrs.evolve(spec, script=script, file=file, record=record)
         problems = _provider_problems(spec, at)
         try:
             model = None if spec.model is None else _own_model(spec.model, spec.kind, f"{at}.model")
@@ -207,28 +212,64 @@ class _Reading:
         problems: Problems = []
         for agent in roster:
             try:
-                if agent.model is not None:
-                    model = _own_model(agent.model, provider.kind, f"{at}.{agent.name}.model")
-                    roster = roster.with_agent(agent.with_model(model))
+                roster = roster.with_agent(_with_own_model(agent, provider.kind, f"{at}.{agent.name}.model"))
             except ConfigError as error:
                 problems += error.problems
         if problems:
             raise ConfigError(*problems)
         return roster
 
+    def _found(self, contract: TaskContract, policy: Policy) -> Found:
+        """Read the named agents that the workspace brings along, as far as the policy lets them be read."""
+        root = contract.root
+        if root is None or not os.path.isdir(root):
+            return Found()
+        try:
+            return find_agents(str(root), policy)
+        except ConfigError as error:
+            self._problems += error.problems
+            return Found()
+
+    def _merged(self, roster: Agents, found: Found, provider: ProviderSpec | None) -> Agents:
+        """Add the agents that were found to those of the operator, who wins."""
+        for file in found.files:
+            agent = file.definition
+            if roster.get(agent.name) is not None:
+                continue
+            self._places[agent.name] = file
+            try:
+                if provider is not None:
+                    agent = _with_own_model(agent, provider.kind, file.place("model"))
+            except ConfigError as error:
+                self._problems += error.problems
+            roster = roster.with_agent(agent)
+        return roster
+
+    def _place_of(self, agent: str, key: str) -> str:
+        file = self._places.get(agent)
+        return f"agents.{agent}.{key}" if file is None else file.place(key)
+
     # ── checks between tables ───────────────────────────────────────────────
 
     def _check_contract(self, contract: TaskContract, containment: Containment | None, policy: Policy | None) -> None:
         # In a file the roster is a table of its own.
-        self._problems += [
-            (place.removeprefix("contract.") if place.startswith("contract.agents.") else place, text)
-            for place, text in unsupported_fields(contract)
-        ]
+        self._problems += [(self._placed_key(place), text) for place, text in unsupported_fields(contract)]
+        for agent in contract.agents:
+            unknown = [each for each in agent.tools or () if each not in TOOLS]
+            if unknown:
+                text = f"there is no tool {', '.join(unknown)}; the tools are {', '.join(sorted(TOOLS))}"
+                self._problems.append((self._place_of(agent.name, "tools"), text))
         if contract.is_single_file:
             if containment is not None:
                 self._problems.append(("contract.root", "is required for a tree: remove [containment], or give a root"))
             if policy is not None and not policy.is_permissive:
                 self._problems.append(("policy", "single-file work enforces no policy; give contract.root, or drop it"))
+
+    def _placed_key(self, place: str) -> str:
+        if not place.startswith("contract.agents."):
+            return place
+        _, _, name, key = place.split(".", 3)
+        return self._place_of(name, key)
 
     def _check_prices(
         self,
@@ -236,13 +277,20 @@ class _Reading:
         containment: Containment | None,
         provider: ProviderSpec | None,
         prices: PriceTable | None,
+        reviewer: ProviderSpec | None,
     ) -> None:
         if containment is None or containment.max_total_cost is None:
             return
         if contract.on_unknown_price is not OnUnknownPrice.refuse:
             return
-        models = {} if provider is None else {"provider.model": _model_of(provider)}
-        models |= {f"agents.{agent.name}.model": agent.model for agent in contract.agents if agent.model is not None}
+        models: dict[str, str | None] = {}
+        # What a replay answers as stands in its file; the run looks there.
+        if provider is not None and provider.kind is not ProviderKind.replay:
+            models["provider.model"] = model_of(provider)
+        if reviewer is not None and reviewer.kind is not ProviderKind.replay:
+            models["reviewer.model"] = model_of(reviewer)
+        named_agents = [agent for agent in contract.agents if agent.model is not None]
+        models |= {self._place_of(agent.name, "model"): agent.model for agent in named_agents}
         nameless = [place for place, model in models.items() if model is None]
         self._problems += [(place, "is required: a cost ceiling needs to know the model's price") for place in nameless]
         if "prices" not in self._document:
@@ -256,11 +304,6 @@ class _Reading:
                     name = _quoted(model)
                     text = f"no price is known for {name}, and containment.max_total_cost is set; add [prices.{name}]"
                     self._problems.append((place, text))
-
-
-def _model_of(provider: ProviderSpec) -> str | None:
-    """Name the model that answers an agent without one of its own; None when the task does not say."""
-    return provider.model or (SCRIPTED_MODEL if provider.kind is ProviderKind.scripted else None)
 
 
 def _quoted(name: str) -> str:
@@ -291,11 +334,16 @@ def _own_model(text: str, kind: ProviderKind, at: str) -> str:
         named = split_model(text)
     except ConfigError as error:
         raise ConfigError(*((at, said) for _place, said in error.problems)) from None
-    if named.provider is not None and named.provider != kind:
+    # A replay goes by the name of the provider that was recorded.
+    if named.provider is not None and named.provider != kind and kind is not ProviderKind.replay:
         # At a gateway the name of the model itself may begin like this.
         other = f"names the provider {named.provider}, and provider.kind is {kind}"
         raise ConfigError((at, f"{other}; if this is the model's own name, write {kind}:{text}"))
     return named.model
+
+
+def _with_own_model(agent: AgentDef, kind: ProviderKind, at: str) -> AgentDef:
+    return agent if agent.model is None else agent.with_model(_own_model(agent.model, kind, at))
 
 
 def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
@@ -314,4 +362,19 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
             problems.append((f"{at}.base_url", "a scripted provider opens no connection; remove it"))
     elif spec.script is not None:
         problems.append((f"{at}.script", 'is for kind = "scripted" only; remove it'))
+    return problems + _replay_problems(spec, at)
+
+
+def _replay_problems(spec: ProviderSpec, at: str) -> Problems:
+    if spec.kind is not ProviderKind.replay:
+        return [] if spec.file is None else [(f"{at}.file", 'is for kind = "replay" only; remove it')]
+    problems: Problems = []
+    if spec.file is None:
+        problems.append((f"{at}.file", "is required: the file that a run was recorded into"))
+    elif not os.path.isfile(spec.file):
+        problems.append((f"{at}.file", f"{spec.file} is not a file"))
+    if spec.base_url is not None:
+        problems.append((f"{at}.base_url", "a replay opens no connection; remove it"))
+    if spec.model is not None:
+        problems.append((f"{at}.model", "a replay answers as the model that was recorded; remove it"))
     return problems

@@ -17,19 +17,23 @@ from actors.agents.ports import Act
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import (
     CommandPasses,
+    EachCompiles,
     FileContains,
     FileEquals,
     NoCriterion,
+    Review,
     Verification,
     WorkspaceFileContains,
 )
 from actors.assembly.provider_spec import SUPPORTED_PROVIDERS, ProviderSpec
-from actors.assembly.task_file import TABLES, RunSettings
+from actors.assembly.run_settings import TABLES, RunSettings
 from actors.containment.limits import Containment
 
 Schema = dict[str, Any]
 DOLLARS: Final[Schema] = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,6})?$", "description": "US dollars as text"}
-_CRITERIA: Final = (CommandPasses, FileContains, FileEquals, WorkspaceFileContains, NoCriterion)
+_CRITERIA: Final = (
+    CommandPasses, FileContains, FileEquals, WorkspaceFileContains, EachCompiles, Review, NoCriterion,
+)  # fmt: skip
 
 
 def task_schema() -> Schema:
@@ -42,6 +46,7 @@ def task_schema() -> Schema:
         "prices": {"type": "object", "additionalProperties": _price()},
         "run": _record(RunSettings),
         "agents": {"type": "object", "additionalProperties": _record(AgentDef, AGENT_ACTED_ON - {"name"})},
+        "reviewer": _provider(),
     }
     assert tuple(properties) == TABLES
     return {

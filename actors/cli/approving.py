@@ -6,8 +6,10 @@ much of it is not shown: so it can neither fake a question nor hide behind one.
 
 from __future__ import annotations
 
+import select
 import shutil
 import sys
+import threading
 
 import trio
 
@@ -17,6 +19,8 @@ from actors.cli.quoting import printable, quoted
 
 SHOWN_CHARS = 500
 SHOWN_LINES = 15
+# How long a question that is over may still be looked after.
+LOOK_SECONDS = 0.1
 HELP = """y  allow this one act
 n  do not allow it; the agent is told so, and goes on (so does an empty line, and every other word)
 s  show all of it, and ask again
@@ -33,26 +37,32 @@ class AskOnTerminal:
     async def decide(self, request: ApprovalRequest) -> Approval:
         """Ask, and wait for a line.
 
-        Cancellation: nothing was decided; the line that is typed later goes nowhere.
+        Cancellation: nothing was decided, and what is typed later answers the next question.
         """
         async with self._turn:
             self._progress.pause()
+            over, line = threading.Event(), None
             try:
-                line = await trio.to_thread.run_sync(_ask, request, abandon_on_cancel=True)
+                line = await trio.to_thread.run_sync(_ask, request, over, abandon_on_cancel=True)
             finally:
+                # Another process may have decided: whoever is asked next must find nobody else reading.
+                over.set()
+                if line is None:
+                    # The cursor still stands behind the question.
+                    sys.stderr.write("\n")
                 self._progress.go_on()
         approved = line.strip().lower() == "y"
         return Approval(approved, "" if approved else "the operator said no")
 
 
-def _ask(request: ApprovalRequest) -> str:
-    """Ask until there is an answer that decides."""
+def _ask(request: ApprovalRequest, over: threading.Event) -> str:
+    """Ask until there is an answer that decides, or the question is over."""
     whole = False
     while True:
         hidden = _show(request, whole=whole)
         sys.stderr.write("Allow it? [y]es, [N]o, " + ("[s]how all, " if hidden else "") + "[?] ")
         sys.stderr.flush()
-        answer = _line()
+        answer = _line(over)
         match answer.strip().lower():
             case "s":
                 whole = True
@@ -62,9 +72,13 @@ def _ask(request: ApprovalRequest) -> str:
                 return answer
 
 
-def _line() -> str:
+def _line(over: threading.Event) -> str:
     try:
-        return sys.stdin.readline()
+        while not over.is_set():
+            # A terminal hands out one line at a time, so nothing is left in a buffer.
+            if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+                return sys.stdin.readline()
+        return ""
     except (OSError, ValueError):
         # The terminal has gone away; nobody has said yes.
         return ""

@@ -9,6 +9,8 @@ operator wrote checks the work.
 from __future__ import annotations
 
 import json
+import math
+import os
 import random
 import shutil
 import sys
@@ -24,6 +26,7 @@ from actors.agents.ports import Approver
 from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.running import RunResult, run_tree
+from actors.cli.again import command
 from actors.cli.live import Progress
 from actors.cli.running import Shown, Watch, run_stoppable, watched
 from actors.containment.limits import Containment
@@ -34,6 +37,8 @@ from actors.testing.model_script import Answer, SaidCall
 from actors.testing.model_server import open_model_server
 
 MODEL = "demo-model"
+# Agents at work at a time.
+AT_ONCE = 3
 # So many writers take as long as a model may; all of them together a few seconds.
 UNHURRIED = 10
 TITLES = ("tides", "winds", "stars", "stones", "rivers", "forests", "deserts", "ice", "birds", "maps")
@@ -53,8 +58,11 @@ def chapters(count: int, seed: int) -> list[str]:
     return names
 
 
-def author(names: list[str], seed: int) -> Callable[[Mapping[str, Any], int], Answer]:
-    """Make the model: what it answers follows from what it is asked, as with any model."""
+def author(names: list[str], seed: int, pace: float | None = None) -> Callable[[Mapping[str, Any], int], Answer]:
+    """Make the model: what it answers follows from what it is asked, as with any model.
+
+    An answer takes about ``pace`` seconds; None is as fast as it can be followed at all.
+    """
     chance = random.Random(seed)
     wanted = [*names, "appendix"]
     # Many writers answer faster, so that the whole takes as long as with a few.
@@ -63,7 +71,8 @@ def author(names: list[str], seed: int) -> Callable[[Mapping[str, Any], int], An
     def answer(body: Mapping[str, Any], _number: int) -> Answer:
         goal = next(str(message["content"]) for message in body["messages"] if message["role"] == "user")
         turns = sum(message["role"] == "assistant" for message in body["messages"])
-        delay = slowness * (0.1 + 0.4 * chance.random())
+        drawn = chance.random()
+        delay = slowness * (0.1 + 0.4 * drawn) if pace is None else pace * (0.5 + drawn)
         if goal.startswith("Write the chapter"):
             return _chapter(goal.split("'")[1], turns, delay)
         return _editor(names, wanted, turns, delay)
@@ -103,15 +112,18 @@ def _calls(delay: float, *calls: tuple[str, dict[str, Any]]) -> Answer:
     return Answer(calls=tuple(SaidCall(name, json.dumps(arguments)) for name, arguments in calls), delay=delay)
 
 
-def run_demo(agents: int, seed: int, store_path: str | None, shown: Shown) -> int:
-    """Run the demo with ``agents`` writers and return the exit code."""
+def run_demo(agents: int, seed: int, pace: float | None, store_path: str | None, shown: Shown) -> int:
+    """Run the demo with ``agents`` writers and return the exit code.
+
+    With a ``pace`` it lasts long enough to be looked at from elsewhere, and says how.
+    """
     folder = Path(tempfile.mkdtemp(prefix="actors-demo-"))
 
     async def work(watch: Watch) -> int:
         workspace = folder / "workspace"
         workspace.mkdir()
         (workspace / "check.py").write_text(CHECK)
-        return await _demo(agents, seed, workspace, store_path or str(folder / "runs.db"), watch)
+        return await _demo(agents, seed, pace, workspace, store_path or str(folder / "runs.db"), watch)
 
     def clear() -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -122,18 +134,35 @@ def run_demo(agents: int, seed: int, store_path: str | None, shown: Shown) -> in
         clear()
 
 
-async def _demo(agents: int, seed: int, workspace: Path, store_path: str, watch: Watch) -> int:
+def seconds_for(agents: int, pace: float) -> float:
+    """Give the time that the demo may take: what its answers take one after another, and a minute for the rest."""
+    answers = 3 + 2 * math.ceil(agents / AT_ONCE)
+    return 60 + 1.5 * pace * answers
+
+
+def _tell_how_to_look(progress: Progress, tree: Tree, store_path: str) -> None:
+    look = command("show", "--live", tree.run_id, "--store", os.path.abspath(store_path))
+    progress.say(f"run {tree.run_id}: to look at it live, copy this line into a second terminal\n{look}")
+
+
+async def _demo(agents: int, seed: int, pace: float | None, workspace: Path, store_path: str, watch: Watch) -> int:
     names = chapters(agents, seed)
     contract = TaskContract.workspace(
         f"Have a book of {agents} chapters written in chapters/, with its contents in contents.md.", workspace
     ).with_verification(Verification.command([sys.executable, "check.py"]))
     # The root and one writer for each chapter: the appendix does not fit.
-    limits = Containment(agents + 1, 3, 1, 400_000, max_total_cost=500_000, max_total_duration=60)
+    seconds = seconds_for(agents, pace or 0)
+    limits = Containment(agents + 1, AT_ONCE, 1, 400_000, max_total_cost=500_000, max_total_duration=seconds)
     prices = PriceTable.from_dict({MODEL: {"input": "0.15", "output": "0.60"}})
-    async with open_model_server(author(names, seed)) as server, Store.open(store_path) as store:
+    async with open_model_server(author(names, seed, pace)) as server, Store.open(store_path) as store:
         provider = OpenAIChat(server.base_url, api_key="", model=MODEL, name="loopback")
 
         async def start(progress: Progress, _terminal: Approver, on_open: Callable[[Tree], None]) -> RunResult:
+            def opened(tree: Tree) -> None:
+                on_open(tree)
+                if pace is not None:
+                    _tell_how_to_look(progress, tree, store_path)
+
             return await run_tree(
                 contract,
                 provider,
@@ -143,7 +172,7 @@ async def _demo(agents: int, seed: int, workspace: Path, store_path: str, watch:
                 limits,
                 observer=progress,
                 prices=prices,
-                on_open=on_open,
+                on_open=opened,
             )
 
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 
 from actors.cli.interrupts import STOPPED
-from actors.errors import ActorsError, ConfigError
+from actors.errors import ActorsError, ConfigError, RunConflict
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -39,7 +39,8 @@ def told(error: BaseException) -> int | None:
     # One failure of a store reaches several tasks; it is told once.
     for line in dict.fromkeys(line for each in found for line in _lines(each)):
         click.echo(line, err=True)
-    return 2 if all(isinstance(each, ConfigError | click.ClickException) for each in found) else 1
+    # Nothing was started: also when another process drives the run.
+    return 2 if all(isinstance(each, ConfigError | RunConflict | click.ClickException) for each in found) else 1
 
 
 def _lines(error: BaseException) -> list[str]:

@@ -18,16 +18,16 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from actors.agents.snapshots import AgentView, TreeSnapshot, decode_snapshot
+from actors.assembly.reporting import OLD_SECONDS
 from actors.cli import interrupts
-from actors.cli.live_picture import brief_time, live_picture
+from actors.cli.live_picture import ECHO_CHARS, live_picture
+from actors.cli.phrases import PAUSES, brief_time
 from actors.cli.pictures import MOST_ROWS, console
 from actors.cli.viewing import draw, reading
 from actors.errors import ConfigError
 from actors.store.readers import Reader
 
 REFRESH_SECONDS: Final = 1.0
-# A live run writes its row more often than this.
-OLD_SECONDS: Final = 5.0
 # A run that is silent for so long is followed no further.
 GONE_SECONDS: Final = 60.0
 # How long the first row of a run that has only begun is waited for.
@@ -78,7 +78,8 @@ def _first(reader: Reader, tree_id: str) -> Seen:
     while True:
         ended = _ended(reader, tree_id)
         if ended is not None:
-            raise ConfigError(("run", f"{tree_id} is not live, it has ended ({ended}): leave out --live to see it"))
+            how = "is paused" if ended in PAUSES else "has ended"
+            raise ConfigError(("run", f"{tree_id} is not live, it {how} ({ended}): leave out --live to see it"))
         seen = _look(reader, tree_id)
         if seen is not None:
             return seen
@@ -124,7 +125,8 @@ def _follow(reader: Reader, tree_id: str, first: Seen, out: Console) -> None:
     with interrupts.raised(), live or nullcontext():
         for seen in _seen_until_the_end(reader, tree_id, first):
             if live is not None:
-                live.update(_picture(seen, *out.size), refresh=True)
+                width, height = out.size
+                live.update(_picture(seen, width - ECHO_CHARS, height), refresh=True)
             elif seen.taken_at != taken_at:
                 # Where no picture can be drawn over another, only news is printed.
                 taken_at = seen.taken_at

@@ -21,7 +21,7 @@ from rich.live import Live
 
 from actors.agents.snapshots import MOST_AGENTS
 from actors.agents.tree import Tree
-from actors.cli.live_picture import live_picture
+from actors.cli.live_picture import ECHO_CHARS, live_picture
 from actors.cli.phrases import progress_line
 from actors.cli.pictures import console
 
@@ -44,6 +44,8 @@ class Progress:
         self._live: Live | None = None
         self._asked = False
         self._told: set[str] = set()
+        # Acts that somebody decided from another process, by agent, step and act.
+        self._decided: set[tuple[Any, ...]] = set()
         self.tree: Tree | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -56,6 +58,8 @@ class Progress:
             self._follow(event)
 
     def _follow(self, event: Mapping[str, Any]) -> None:
+        if event.get("kind") == "approval_decided" and event.get("by") == "operator":
+            self._decided.add(_act_of(event))
         line, remedy = progress_line(event), self._remedy(event)
         if line is None:
             return
@@ -75,14 +79,17 @@ class Progress:
         """Say what to do about an act that was denied although no person was asked."""
         if event.get("kind") != "refused" or event.get("source") != "approver" or self._asked:
             return ""
+        if _act_of(event) in self._decided:
+            return ""
         if sys.stdin.isatty() and sys.stderr.isatty():
             return "; run.approve denies whatever is asked"
-        return '; nobody could be asked without a terminal: set run.approve to "all", or allow it in [policy]'
+        remedy = 'set run.approve to "all" or "defer", or allow it in [policy]'
+        return f"; nobody could be asked without a terminal: {remedy}"
 
     def say(self, text: str) -> None:
-        """Tell the person something, above the picture."""
+        """Tell the person something, above the picture. The terminal folds it, so that it can be copied whole."""
         if not self._quiet:
-            self._console.print(text, markup=False)
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def pause(self) -> None:
         """Take the picture away while a person is asked."""
@@ -116,4 +123,9 @@ class Progress:
             await trio.sleep(REFRESH_SECONDS)
             if self.tree is not None and self._live is not None and self._live.is_started:
                 snapshot = self.tree.snapshot(MOST_AGENTS)
-                self._live.update(live_picture(snapshot, *self._console.size), refresh=True)
+                width, height = self._console.size
+                self._live.update(live_picture(snapshot, width - ECHO_CHARS, height), refresh=True)
+
+
+def _act_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(event.get(key) for key in ("path", "step", "act"))

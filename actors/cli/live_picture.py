@@ -13,7 +13,7 @@ from rich.text import Text
 
 from actors.agents.live_states import LiveState, state_words
 from actors.agents.snapshots import AgentView, TreeSnapshot
-from actors.cli.phrases import shortened
+from actors.cli.phrases import brief_time, shortened
 from actors.cli.pictures import MOST_ROWS, that_fit
 from actors.containment.limits import dollars
 
@@ -45,6 +45,8 @@ COLOURS: Final = {
     LiveState.init.value: "dim",
 }
 PATH_CHARS: Final = 30
+# A terminal writes ^C where the cursor stands: at the end of the last line, which must not be the edge.
+ECHO_CHARS: Final = 2
 GAP: Final = "  "
 # On a narrow screen steps give way to the goal, and then money, in the order of `_cells`.
 GIVING_WAY: Final = (3, 5)
@@ -118,14 +120,6 @@ def _rare(agent: AgentView, now: float) -> Iterator[str]:
         yield f"{brief_time(agent.deadline - now)} left"
     if agent.mailbox is not None:
         yield f"mailbox {agent.mailbox.length:,} (peak {agent.mailbox.peak:,})"
-
-
-def brief_time(seconds: float) -> str:
-    """Say a time in a few characters."""
-    whole = max(int(seconds), 0)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h"
 
 
 def _tail(path: str) -> str:

@@ -15,6 +15,7 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
+from typing import Any  # noqa: E402
 
 import click  # noqa: E402
 
@@ -34,33 +35,186 @@ def cli() -> None:
 @cli.command()
 @click.option("--agents", default=5, show_default=True, type=click.IntRange(1, 200), help="How many writers.")
 @click.option("--seed", default=1, show_default=True, help="The order of chapters and the speed of answers.")
+@click.option(
+    "--pace",
+    type=click.FloatRange(0, 30),
+    metavar="SECONDS",
+    help="How long an answer takes, about; 3 leaves time to look at the run from a second terminal, and says how.",
+)
 @click.option("--store", default=None, help="Keep the run in this file; it is thrown away else.")
 @_json
 @_quiet
-def demo(agents: int, seed: int, store: str | None, as_json: bool, quiet: bool) -> int:
+def demo(agents: int, seed: int, pace: float | None, store: str | None, as_json: bool, quiet: bool) -> int:
     """Run a real tree on an embedded model, over HTTP. Needs no key and no network."""
     from actors.cli.demo import run_demo
     from actors.cli.running import Shown
 
-    return run_demo(agents, seed, store, Shown(json=as_json, quiet=quiet, kept=store is not None))
+    return run_demo(agents, seed, pace, store, Shown(json=as_json, quiet=quiet, kept=store is not None))
 
 
 @cli.command()
 @click.argument("task")
 @_store
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the task.")
+@click.option("--record", metavar="FILE", help="Write all that the model is asked and answers to a new file.")
+@click.option("--replay", metavar="FILE", help="Answer from such a file: no model, no connection.")
 @_json
 @click.option("--stream-json", is_flag=True, help="Print every event as a JSON line, and the result as the last.")
 @_quiet
-def run(task: str, store: str, overrides: tuple[str, ...], as_json: bool, stream_json: bool, quiet: bool) -> int:
+def run(
+    task: str,
+    store: str,
+    overrides: tuple[str, ...],
+    record: str | None,
+    replay: str | None,
+    as_json: bool,
+    stream_json: bool,
+    quiet: bool,
+) -> int:
     """Run the task in TASK.toml: a tree when it has [containment], one agent else."""
+    from actors.assembly.provider_spec import recording_overrides
     from actors.assembly.task_file import read_task
-    from actors.cli.running import Shown, run_task
+    from actors.cli.running import run_task
+
+    shown = _shown(as_json, stream_json, quiet)
+    overrides += recording_overrides(record, replay)
+    return run_task(read_task(task, overrides), store, shown)
+
+
+_task = click.option(
+    "--task", metavar="TASK.toml", help="Take provider, prices, settings and policy from this file, if it has them."
+)
+_stream = click.option(
+    "--stream-json", is_flag=True, help="Print every event as a JSON line, and the result as the last."
+)
+_record = click.option(
+    "--record", metavar="FILE", help="Write all that the model is asked and answers to a file, or go on in it."
+)
+
+
+@cli.command()
+@click.argument("run_id", metavar="RUN")
+@_store
+@_task
+@_record
+@_json
+@_stream
+@_quiet
+def resume(
+    run_id: str, store: str, task: str | None, record: str | None, as_json: bool, stream_json: bool, quiet: bool
+) -> int:
+    """Go on with a run that was stopped or killed, or that waited for a decision; under its own id.
+
+    Contract, boundary and policy are those it was started with; --task may bring another policy. Keys come from
+    the environment. Of a run that has ended, the end is told, and nothing is asked.
+
+    RUN is a run id or any unique prefix of one.
+    """
+    from actors.cli.going_on import Given, resume_run
+
+    return resume_run(run_id, store, Given(task, (), record), _shown(as_json, stream_json, quiet))
+
+
+@cli.command()
+@click.argument("run_id", metavar="RUN")
+@_store
+@_task
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value: contract.max_steps=20.")
+@_record
+@_json
+@_stream
+@_quiet
+def reopen(
+    run_id: str,
+    store: str,
+    task: str | None,
+    overrides: tuple[str, ...],
+    record: str | None,
+    as_json: bool,
+    stream_json: bool,
+    quiet: bool,
+) -> int:
+    """Go on from a run that has ended short of its goal, as a new run which takes over all that it used.
+
+    The old run stays as it is. Contract and boundary are the old ones but for what --set changes; what was
+    used counts against them.
+
+    RUN is a run id or any unique prefix of one.
+    """
+    from actors.cli.going_on import Given, reopen_run
+
+    return reopen_run(run_id, store, Given(task, overrides, record), _shown(as_json, stream_json, quiet))
+
+
+def _shown(as_json: bool, stream_json: bool, quiet: bool) -> Any:
+    from actors.cli.running import Shown
 
     if as_json and stream_json:
         raise click.UsageError("--json and --stream-json exclude each other")
+    return Shown(as_json, stream_json, quiet)
 
-    return run_task(read_task(task, overrides), store, Shown(as_json, stream_json, quiet))
+
+@cli.command()
+@_store
+@_json
+def inbox(store: str, as_json: bool) -> int:
+    """List what waits for you: acts to be allowed, and calls of which nobody knows whether they were done."""
+    from actors.cli import inbox
+
+    return inbox.inbox(store, as_json)
+
+
+@cli.command()
+@click.argument("question", metavar="ID")
+@_store
+@_json
+def approve(question: str, store: str, as_json: bool) -> int:
+    """Allow the one act that an agent waits for. A live run goes on at once; a paused one by `actors resume`.
+
+    ID is as `actors inbox` shows it; its run may be shortened. Exit code 1: somebody has decided before.
+    """
+    from actors.cli import inbox
+
+    return inbox.answer(question, True, "", store, as_json)
+
+
+@cli.command()
+@click.argument("question", metavar="ID")
+@click.option("--reason", default="the operator said no", show_default=True, help="The agent reads it.")
+@_store
+@_json
+def deny(question: str, reason: str, store: str, as_json: bool) -> int:
+    """Refuse the one act that an agent waits for; it reads the reason, and goes on without.
+
+    ID is as `actors inbox` shows it; its run may be shortened. Exit code 1: somebody has decided before.
+    """
+    from actors.cli import inbox
+
+    return inbox.answer(question, False, reason, store, as_json)
+
+
+@cli.command()
+@click.argument("call", metavar="ID")
+@click.option("--retry", is_flag=True, help="It was not done: run it again.")
+@click.option("--completed", metavar="TEXT", help="It was done: the agent reads this as its result.")
+@click.option("--abort", is_flag=True, help="Give it up: the agent ends as denied.")
+@_store
+@_json
+def recover(call: str, retry: bool, completed: str | None, abort: bool, store: str, as_json: bool) -> int:
+    """Say what became of a call that was running when its process was killed, and cannot be looked up.
+
+    ID is as `actors inbox` shows it; its run may be shortened.
+    """
+    from actors.assembly.recovering import Abort, Completed, Retry
+    from actors.cli import inbox
+
+    if retry + abort + (completed is not None) != 1:
+        raise click.UsageError("give one of --retry, --completed TEXT and --abort")
+
+    def make(key: str) -> Any:
+        return Completed(key, completed) if completed is not None else Retry(key) if retry else Abort(key)
+
+    return inbox.recover_call(call, make, store, as_json)
 
 
 @cli.command("show")
@@ -103,11 +257,20 @@ def list_all(store: str, as_json: bool) -> int:
 @click.argument("run_id", metavar="RUN")
 @_store
 @_json
-def trace_run(run_id: str, store: str, as_json: bool) -> int:
+@click.option("--check", is_flag=True, help="Check the run from its file alone: exit code 1 if something is wrong.")
+@click.option("--export", is_flag=True, help="Print all rows of the run, each as one JSON object.")
+def trace_run(run_id: str, store: str, as_json: bool, check: bool, export: bool) -> int:
     """Print the events of a run, also while it is live.
 
     RUN is a run id or any unique prefix of one.
     """
+    if check and export:
+        raise click.UsageError("--check and --export exclude each other")
+    if check or export:
+        from actors.cli import auditing
+
+        return auditing.check(run_id, store, as_json) if check else auditing.export_run(run_id, store)
+
     from actors.cli.viewing import trace
 
     return trace(run_id, store, as_json)

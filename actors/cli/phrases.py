@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from actors.agents.outcomes import TABLE, After
 from actors.cli.quoting import printable
 from actors.containment.amounts import UNLIMITED
 
@@ -16,6 +17,9 @@ GOAL_CHARS: Final = 60
 TEXT_CHARS: Final = 120
 # Failed calls of one step that are told in its line.
 FEW: Final = 3
+
+# Outcomes that are no end: the run goes on from there.
+PAUSES: Final = frozenset(kind.value for kind, row in TABLE.items() if row.after is After.paused)
 
 Told = Mapping[str, Any]
 
@@ -45,6 +49,19 @@ def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
     return f"asked about by {rest}, not approved" if source == "approver" else f"denied by {rest}"
 
 
+def brief_time(seconds: float) -> str:
+    """Say a time in a few characters."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h"
+
+
+def silence(seconds: float) -> str:
+    """Say that a run is silent, and what that may mean."""
+    return f"not heard of for {brief_time(seconds)}: its process may be gone"
+
+
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -59,7 +76,8 @@ def _step(told: Told, words: str) -> str:
 
 def _finished(told: Told) -> str:
     cause = f": {shortened(str(told['cause']), TEXT_CHARS)}" if told.get("cause") else ""
-    return f"ended: {told.get('outcome')} after {counted(int(told.get('steps', 0)), 'step')}{cause}"
+    ended = "paused" if told.get("outcome") in PAUSES else "ended"
+    return f"{ended}: {told.get('outcome')} after {counted(int(told.get('steps', 0)), 'step')}{cause}"
 
 
 def _whole_step(told: Told) -> str:
@@ -132,8 +150,12 @@ _WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
         f"halted: {told.get('halt')} by {told.get('by')}"
         + (f": {shortened(str(told['reason']), TEXT_CHARS)}" if told.get("reason") else "")
     ),
+    "resumed": lambda told: f"goes on after {counted(int(told.get('step', 0)), 'step')}",
+    "reopened": lambda told: (
+        f"goes on from the run {told.get('from')}, after {counted(int(told.get('step', 0)), 'step')}"
+    ),
     "finished": _finished,
 }
 _FOLLOWED: Final = frozenset(
-    {"spawned", "spawn_refused", "refused", "retry", "step", "stalled", "halted", "finished"}
+    {"spawned", "spawn_refused", "resumed", "refused", "retry", "step", "stalled", "halted", "finished"}
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -17,8 +17,16 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from actors.agents.ports import RunSummary
-from actors.assembly.reporting import DeniedGroup, LastCheck, denied_groups, last_checks, run_report
-from actors.cli.phrases import counted, reason_of, shortened
+from actors.assembly.reporting import (
+    DeniedGroup,
+    LastCheck,
+    denied_groups,
+    last_checks,
+    lost_runs,
+    run_report,
+    silences,
+)
+from actors.cli.phrases import PAUSES, brief_time, counted, reason_of, shortened, silence
 from actors.containment.limits import dollars
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
@@ -31,20 +39,19 @@ MOST_GROUPS: Final = 8
 ENDLESS: Final = 100_000
 
 GOOD = {"success", "finished"}
-WAITS = {"awaiting_approval", "awaiting_answer", "awaiting_plan", "awaiting_recovery", "interrupted"}
 
 
-def _mark(outcome: str | None, status: str) -> tuple[str, str]:
+def _mark(outcome: str | None, silent: bool) -> tuple[str, str]:
     """Give a mark and a colour; the mark alone tells it too, for a screen without colours."""
     if outcome is None:
-        return ("…", "cyan") if status in ("running", "draining") else ("?", "yellow")
+        return ("?", "yellow") if silent else ("…", "cyan")
     if outcome in GOOD:
         return "✓", "green"
-    return ("‖", "yellow") if outcome in WAITS else ("✗", "red")
+    return ("‖", "yellow") if outcome in PAUSES else ("✗", "red")
 
 
-def _agent_line(agent: RunRecord, refused: Sequence[str], check: LastCheck | None) -> Text:
-    mark, colour = _mark(agent.outcome, agent.status)
+def _agent_line(agent: RunRecord, refused: Sequence[str], check: LastCheck | None, silent: bool) -> Text:
+    mark, colour = _mark(agent.outcome, silent)
     # A line that is too long for the screen is cut, never wrapped: the shape of the tree is what people look at.
     line = Text.assemble((f"{mark} ", colour), (agent.path, "bold"), " ", no_wrap=True, overflow="ellipsis")
     line.append(agent.outcome or agent.status, colour)
@@ -67,6 +74,7 @@ def _unchecked(check: LastCheck) -> str:
 def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
     """Draw the tree of a run, from its store."""
     agents, checks = reader.agents(tree_id), last_checks(reader, tree_id)
+    silent = tree_id in silences(reader, tree_id) or tree_id in lost_runs(reader)
     branches: dict[str, Branches] = {}
     root: Branches | None = None
     shown, more = told_first(agents, MOST_ROWS)
@@ -74,7 +82,7 @@ def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
         refused = [event.detail for event in reader.agent_events(agent.run_id) if event.kind == "spawn_refused"]
         # Of the root the table says it, as a reason of its end.
         check = checks.get(agent.run_id) if agent.depth else None
-        line = _agent_line(agent, refused, check)
+        line = _agent_line(agent, refused, check, silent)
         parent = branches.get(agent.path.rpartition("/")[0])
         if parent is None:
             root = branches[agent.path] = Branches(line, guide_style="dim")
@@ -130,15 +138,30 @@ def summary_table(reader: Reader, tree_id: str) -> Facts:
     """Draw the one table at the end of a run."""
     report = run_report(reader, tree_id)
     outcome = report["outcome"] or {}
-    kind = outcome.get("kind", report["status"])
-    mark, colour = _mark(outcome.get("kind"), report["status"])
-    rows = [("run", Text(tree_id)), ("ended", Text(f"{mark} {kind}", colour))]
+    lost = tree_id in lost_runs(reader)
+    rows = [("run", Text(tree_id)), _state(outcome.get("kind"), report["status"], report["silent_seconds"], lost=lost)]
+    rows += [(name, Text(report[key])) for name, key in _NEIGHBOURS if report[key]]
     why = _why(outcome, last_checks(reader, tree_id).get(tree_id))
     if why:
         rows.append(("why", Text(why)))
     rows += [(name, Text(text)) for name, text in _figures(report)]
     rows += [("denied", Text(text)) for text in _denied(denied_groups(reader, tree_id))]
     return Facts((*rows, ("store", Text(report["store"]))))
+
+
+# Other runs that a run is about.
+_NEIGHBOURS: Final = (("reopens", "reopened_from"), ("reopened as", "reopened_as"))
+
+
+def _state(outcome: str | None, status: str, silent_seconds: float | None, *, lost: bool) -> tuple[str, Text]:
+    """Say how a run stands: its end, or that it has none yet."""
+    mark, colour = _mark(outcome, lost or silent_seconds is not None)
+    if outcome is not None:
+        return ("paused" if outcome in PAUSES else "ended"), Text(f"{mark} {outcome}", colour)
+    if lost:
+        return "state", Text(f"{mark} {status}, and its process is gone", colour)
+    rest = "" if silent_seconds is None else f", but {silence(silent_seconds)}"
+    return "state", Text(f"{mark} {status}{rest}", colour)
 
 
 def _why(outcome: Mapping[str, Any], check: LastCheck | None) -> str:
@@ -180,8 +203,20 @@ LEAST_GOAL: Final = 12
 STAMPS: Final = (slice(0, 19), slice(5, 16), slice(0, 0))
 
 
-def run_list(runs: Sequence[RunSummary], steps: Mapping[str, int], width: int | None) -> Iterator[str]:
-    """Write runs as lines of ``width`` characters; None is no edge. Only the time and the goal ever give way."""
+def run_list(
+    runs: Sequence[RunSummary],
+    steps: Mapping[str, int],
+    silent: Mapping[str, float],
+    width: int | None,
+    lost: Iterable[str] = (),
+) -> Iterator[str]:
+    """Write runs as lines of ``width`` characters; None is no edge. Only the time and the goal ever give way.
+
+    ``silent`` has, in seconds, for how long runs were not heard of that may be gone; ``lost`` are known to be.
+    """
+    words = {run_id: f"silent {brief_time(seconds)}" for run_id, seconds in silent.items()}
+    words |= dict.fromkeys(lost, "killed")
+    runs = [attrs.evolve(run, status=words.get(run.run_id, run.status)) for run in runs]
     goals = [Text(each) for each in ("goal", *(shortened(run.goal, ENDLESS) for run in runs))]
     starts, room = _starts(runs, steps, [run.started_at for run in runs]), ENDLESS
     if width is not None:

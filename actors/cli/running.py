@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,22 +13,27 @@ from typing import Any
 import attrs
 import trio
 
-from actors.agents.outcomes import FailureCode, OutcomeKind, exit_code
+from actors.agents.outcomes import OutcomeKind, exit_code
 from actors.agents.ports import Approver, Provider
 from actors.agents.recording import Recorder, ending
 from actors.agents.tree import Leaks, Tree
 from actors.assembly.building import approver_of, policy_of
 from actors.assembly.provider_spec import provider_of
 from actors.assembly.reporting import run_report
+from actors.assembly.run_settings import RunSettings
 from actors.assembly.running import RunResult, run_tree, run_with
+from actors.assembly.stored_task import Means
 from actors.assembly.task_file import Task
 from actors.cli.approving import AskOnTerminal
 from actors.cli.ending import leaves
 from actors.cli.live import Progress
+from actors.cli.next_steps import how_to_go_on
+from actors.cli.notices import Notices
 from actors.cli.pictures import console, summary_table, tree_picture
 from actors.cli.quoting import quoted
 from actors.errors import ConfigError, StoreError
 from actors.halts import HaltKind
+from actors.store.readers import Reader
 from actors.store.store import Store
 
 # After the second signal nothing is waited for longer than this.
@@ -61,6 +65,10 @@ class Watch:
     at_hard_stop: Callable[[], None] = lambda: None
 
 
+# Starts or goes on with a run: shown where, asking whom, and told of the tree when it is open.
+Start = Callable[[Progress, Approver, Callable[[Tree], None]], Any]
+
+
 def run_task(task: Task, store_path: str, shown: Shown) -> int:
     """Run a task and return the exit code."""
     return run_stoppable(shown, lambda watch: _run_task(task, store_path, watch))
@@ -68,37 +76,61 @@ def run_task(task: Task, store_path: str, shown: Shown) -> int:
 
 async def _run_task(task: Task, store_path: str, watch: Watch) -> int:
     provider = provider_of(task.provider)
+    reviewer = None if task.reviewer is None else provider_of(task.reviewer)
+    models = (provider, reviewer)
+    return await with_store(models, store_path, watch, lambda store: _starter(task, provider, reviewer, store))
+
+
+async def with_store(
+    models: tuple[Provider | None, ...], store_path: str, watch: Watch, starter: Callable[[Store], Start]
+) -> int:
+    """Open the store, do what ``starter`` makes of it, and close the models after it; return the exit code.
+
+    Cancellation: as `watched`.
+
+    Raises:
+        ConfigError: the store cannot be used; nothing was started.
+        StoreError: as `watched`.
+    """
     async with AsyncExitStack() as stack:
-        close = getattr(provider, "aclose", None)
-        if close is not None:
-            stack.push_async_callback(close)
+        for model in models:
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                stack.push_async_callback(close)
         try:
             store = await stack.enter_async_context(Store.open(store_path))
         except StoreError as error:
             # Nothing was started: it is the name of the file that is wrong.
-            raise ConfigError((store_path, str(error).removeprefix(f"{store_path}: "))) from error
-        return await watched(watch, store, _starter(task, provider, store))
+            raise ConfigError((store_path, str(error).removeprefix(f"{error.file}: "))) from error
+        return await watched(watch, store, starter(store))
 
 
-Start = Callable[[Progress, Approver, Callable[[Tree], None]], Any]
-
-
-def _starter(task: Task, provider: Provider, store: Store) -> Start:
+def _starter(task: Task, provider: Provider, reviewer: Provider | None, store: Store) -> Start:
     async def start(progress: Progress, terminal: Approver, on_open: Callable[[Tree], None]) -> RunResult:
-        # A person can only be asked where there is one.
-        mode = task.run.approve or ("ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-        options: dict[str, Any] = {
-            "observer": progress,
-            "prices": task.prices,
-            "cleanup_allowance": task.run.cleanup_allowance,
-            "on_open": on_open,
-        }
-        arguments = (task.contract, provider, store, policy_of(task), approver_of(mode, terminal))
+        means = Means(task.provider, task.prices, task.run, task.reviewer)
+        options = {**options_of(means, progress, on_open), "task": means.text(), "reviewer": reviewer}
+        arguments = (task.contract, provider, store, policy_of(task), approver_for(task.run, terminal))
         if task.containment is None:
             return await run_with(*arguments, **options)
         return await run_tree(*arguments, task.containment, **options)
 
     return start
+
+
+def options_of(means: Means, progress: Progress, on_open: Callable[[Tree], None]) -> dict[str, Any]:
+    """Give the options of a run that is shown to somebody."""
+    return {
+        "observer": progress,
+        "prices": means.prices,
+        "cleanup_allowance": means.run.cleanup_allowance,
+        "on_open": on_open,
+    }
+
+
+def approver_for(settings: RunSettings, terminal: Approver) -> Approver:
+    """Give who is asked: a person can only be asked where there is one."""
+    mode = settings.approve or ("ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
+    return approver_of(mode, terminal)
 
 
 async def watched(watch: Watch, store: Store, start: Start) -> int:
@@ -154,7 +186,8 @@ def run_stoppable(
     # Trio hears signals only while its loop turns; before and after it they are noted.
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        return trio.run(_stoppable, watch, numbers, work)
+        with Notices():
+            return trio.run(_stoppable, watch, numbers, work)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -167,7 +200,8 @@ async def _stoppable(watch: Watch, numbers: list[signal.Signals], work: Callable
         with trio.open_signal_receiver(*numbers) as arrived:
             if watch.first is not None:
                 return 128 + watch.first
-            nursery.start_soon(_listen, arrived, watch, nursery.cancel_scope)
+            # It listens before the work begins: work that fails at once would be over before it ever did.
+            await nursery.start(_listen, arrived, watch, nursery.cancel_scope)
             try:
                 code = await work(watch)
             except Exception as error:
@@ -182,8 +216,15 @@ async def _stoppable(watch: Watch, numbers: list[signal.Signals], work: Callable
     return code
 
 
-async def _listen(arrived: AsyncIterator[int], watch: Watch, everything: trio.CancelScope) -> None:
+async def _listen(
+    arrived: AsyncIterator[int],
+    watch: Watch,
+    everything: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     progress = watch.progress
+    task_status.started()
     async for number in arrived:
         name = signal.Signals(number).name
         if watch.first is None:
@@ -215,9 +256,11 @@ async def _stop_hard(watch: Watch, code: int) -> None:
 # ── the end ─────────────────────────────────────────────────────────────────
 
 
-def tell(store: Store, result: RunResult, shown: Shown) -> None:
+def tell(store: Reader, result: RunResult, shown: Shown) -> None:
     """Print the end: one JSON object, or the tree and one table."""
     report = run_report(store, result.run_id, leaks_as_json(result.leaks))
+    # What a resume found before it drove anything is in no row.
+    report["outcome"] = result.outcome.to_json()
     # Nobody goes on from a store that is thrown away.
     resumable = report["resumable"] = report["resumable"] and shown.kept
     if shown.json or shown.stream_json:
@@ -234,8 +277,8 @@ def tell(store: Store, result: RunResult, shown: Shown) -> None:
         if not shown.kept:
             out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")
         elif resumable:
-            look = f"actors show {result.run_id} --store {shlex.quote(report['store'])}"
-            out.print(f"It was stopped. What it did is kept; look at it with: {look}", markup=False, soft_wrap=True)
+            for line in how_to_go_on(store, result.run_id):
+                out.print(line, markup=False, soft_wrap=True)
     # A signal that ends everything at once must find this told.
     sys.stdout.flush()
     if not result.leaks.empty:
@@ -260,8 +303,9 @@ async def _tell_lost(tree: Tree, store: Store, error: StoreError, shown: Shown) 
     await Recorder(memory, None, tree.run_id, durable=False).finished(root, root.exit)
     report = run_report(memory, tree.run_id, leaks_as_json(tree.leaks()))
     report["usage"]["turns"] = root.total_usage()[1]
-    outcome = ending(root, OutcomeKind.failed, failure_code=FailureCode.host_effect_failed, message=str(error))
-    report |= {"status": "failed", "outcome": outcome.to_json(), "terminal": None, "resumable": False}
+    # What stands in the file is a beginning of the run, so it goes on once the cause is gone.
+    outcome = ending(root, OutcomeKind.interrupted, message=str(error))
+    report |= {"status": "paused", "outcome": outcome.to_json(), "terminal": None, "resumable": True}
     _print_report(report | {"store": store.file}, shown)
 
 

@@ -66,6 +66,15 @@ class Streams:
         return code or 1
 
 
+def unheard() -> bool:
+    """Tell whether what is printed is dropped by now, so that who only prints may end.
+
+    It is known of what was flushed.
+    """
+    outlet = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(outlet, Outlet) and outlet.fault is not None
+
+
 def _now() -> tuple[Any, Any, Any]:
     return (sys.stdin, sys.stdout, sys.stderr)
 

@@ -12,16 +12,26 @@ import attrs
 from rich.console import Console
 
 from actors.agents.ports import RunSummary
-from actors.assembly.reporting import check_detail, failed_calls, root_steps, show_report
+from actors.assembly.reporting import (
+    check_detail,
+    failed_calls,
+    is_resumable,
+    lost_runs,
+    root_steps,
+    show_report,
+    silences,
+)
+from actors.cli.next_steps import how_to_go_on
 from actors.cli.phrases import phrase
 from actors.cli.pictures import console, run_list, summary_table, tree_picture
+from actors.cli.streams import unheard
 from actors.errors import ConfigError, StoreError
 from actors.store.readers import Reader
 from actors.store.records import EventRecord
 from actors.store.store import open_reader
 
-# Events that are read at once.
-PAGE: Final = 1_000
+# Events that are read at once, and printed before more are read.
+PAGE: Final = 100
 
 
 def show(run: str, store: str, as_json: bool) -> int:
@@ -31,7 +41,12 @@ def show(run: str, store: str, as_json: bool) -> int:
         if as_json:
             print(json.dumps(show_report(reader, tree_id)))
         else:
-            draw(reader, tree_id, console())
+            out = console()
+            draw(reader, tree_id, out)
+            root = reader.run(tree_id)
+            if root is not None and is_resumable(reader, root):
+                for line in how_to_go_on(reader, tree_id):
+                    out.print(line, markup=False, soft_wrap=True)
     return 0
 
 
@@ -46,27 +61,38 @@ def list_runs(store: str, as_json: bool) -> int:
     """List the runs, newest first: cut to the width of a terminal, and whole anywhere else."""
     with reading(store) as reader:
         runs: list[RunSummary] = reader.runs()
-        steps = root_steps(reader)
-    if as_json:
-        print(json.dumps([attrs.asdict(each) for each in runs]))
-        return 0
+        steps, silent, lost = root_steps(reader), silences(reader), lost_runs(reader)
+        if as_json:
+            roots = {each.run_id: reader.run(each.run_id) for each in runs}
+            able = {run_id for run_id, root in roots.items() if root is not None and is_resumable(reader, root)}
+            facts = [(each, silent.get(each.run_id), each.run_id in able) for each in runs]
+            listed = [{**attrs.asdict(each), "silent_seconds": age, "resumable": able} for each, age, able in facts]
+            print(json.dumps(listed))
+            return 0
     width = console().width if sys.stdout.isatty() else None
-    for line in run_list(runs, steps, width) if runs else ["no runs yet"]:
+    for line in run_list(runs, steps, silent, width, lost) if runs else ["no runs yet"]:
         print(line)
     return 0
 
 
 def trace(run: str, store: str, as_json: bool) -> int:
-    """Print the events of a run in the order of writing."""
+    """Print the events of a run in the order of writing, for as long as somebody reads what is printed."""
     with reading(store) as reader:
         tree_id = reader.resolve(run)
-        for record in _events(reader, tree_id):
-            told = json.loads(record.event)
-            if as_json:
-                print(json.dumps({"sequence": record.sequence, "at": record.at, **told}))
-            else:
-                print(f"{record.at} {phrase(_completed(reader, told))}")
+        for page in _pages(reader, tree_id):
+            for record in page:
+                print(_line(reader, record, as_json))
+            sys.stdout.flush()
+            if unheard():
+                break
     return 0
+
+
+def _line(reader: Reader, record: EventRecord, as_json: bool) -> str:
+    told = json.loads(record.event)
+    if as_json:
+        return json.dumps({"sequence": record.sequence, "at": record.at, **told})
+    return f"{record.at} {phrase(_completed(reader, told))}"
 
 
 @contextmanager
@@ -85,10 +111,10 @@ def reading(store: str) -> Iterator[Reader]:
         raise ConfigError((store, text)) from error
 
 
-def _events(reader: Reader, tree_id: str) -> Iterator[EventRecord]:
+def _pages(reader: Reader, tree_id: str) -> Iterator[list[EventRecord]]:
     after = 0
     while page := reader.trace(tree_id, after, PAGE):
-        yield from page
+        yield page
         after = page[-1].sequence
 
 

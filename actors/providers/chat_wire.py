@@ -66,6 +66,8 @@ def encode_request(
     served = request.model or model
     if served:
         body["model"] = served
+    if request.effort is not None:
+        body["reasoning_effort"] = request.effort
     if request.tools:
         body["tools"] = _wire_tools(request.tools)
     if stream:

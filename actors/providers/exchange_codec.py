@@ -3,7 +3,7 @@
     {"line":"start","format":1,"version":"0.1.0","provider":"openai","model":"m"}
     {"line":"exchange","key":"5d2c...","asked":1,"request":{...},"estimate":{...},"answer":{...}}
 
-A request is known by what is in it: ``key`` is a digest of its system text, turns, tools, model and
+A request is known by what is in it: ``key`` is a digest of its system text, turns, tools, model, effort and
 ``max_output_tokens``. No run id and no clock is in a request, so the same work asks the same questions.
 
 ``max_output_tokens`` is part of the key although the ledger may clamp it near a ceiling. An answer is cut at
@@ -73,7 +73,9 @@ def fingerprint(request: CompletionRequest) -> Fingerprint:
     system = _digest(request.system)
     tools = _digest([[tool.name, tool.description, tool.parameters] for tool in request.tools])
     turns = [(_letter(turn), _digest(_plain(turn))) for turn in request.turns]
-    content = _digest([system, tools, [digest for _letter, digest in turns], request.model])
+    # An effort that nobody asked for is no part: recordings of before there was one go on to fit.
+    effort = [] if request.effort is None else [request.effort]
+    content = _digest([system, tools, [digest for _letter, digest in turns], request.model, *effort])
     last = text_of(request.turns[-1]) if request.turns else ""
     return Fingerprint(
         _digest([content, request.max_output_tokens])[:KEY_CHARS],

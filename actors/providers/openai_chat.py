@@ -6,12 +6,13 @@ every 50 s would never end; and in an answer that is not streamed the first byte
 comes with the last, after minutes of a healthy model's thinking.
 
 The key leaves this file in one header and nowhere else: it is taken out of
-every text an endpoint sends back.
+every text an endpoint sends back, and so are the other credentials of the
+environment. That holds for answers too: an endpoint was told the key, and what
+it says is stored and shown.
 """
 
 import codecs
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
@@ -23,7 +24,8 @@ import httpx
 import trio
 from httpx_sse import EventSource
 
-from actors.agents.ports import Completion, CompletionRequest, Estimate
+from actors.agents.ports import Completion, CompletionRequest, Estimate, ToolCall
+from actors.agents.secret_values import Redactor
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind
 from actors.providers.chat_stream import StreamDecoder
@@ -39,8 +41,6 @@ MOST_ERROR_BYTES: Final = 64 * 1024
 AFTER_END_SECONDS: Final = 0.25
 ERROR_BODY_SECONDS: Final = 5.0
 FIRST_STREAM_BYTE_SECONDS: Final = 120.0
-# Fewer letters of a key than this tell nobody anything; more are taken out of every text.
-SHOWN_OF_KEY: Final = 8
 
 
 def _positive(_instance: object, attribute: Any, value: object) -> None:
@@ -105,6 +105,7 @@ class OpenAIChat:
         if vendor and not self._key:
             raise ConfigError(("provider.api_key", "no key is given: set OPENAI_API_KEY"))
         self._headers = _headers(self._key, vendor)
+        self._redactor = Redactor.of(os.environ, self._key, mark="[key]")
         self._sent: httpx.Headers | None = None
         # The vendor's newer models refuse the old field; most other servers know only that.
         self._limit_field = "max_completion_tokens" if vendor else "max_tokens"
@@ -128,6 +129,11 @@ class OpenAIChat:
     def default_model(self) -> str | None:
         """Give the model asked for when a request names none."""
         return self._model
+
+    @property
+    def takes_effort(self) -> bool:
+        """Say that ``effort`` is sent, as ``reasoning_effort``."""
+        return True
 
     @property
     def endpoint(self) -> str:
@@ -175,7 +181,7 @@ class OpenAIChat:
             completion = await _Exchange(self, client, body).run()
         if completion.usage is not None:
             self._drift.note(raw_prompt_tokens(request), completion.usage.prompt_tokens)
-        return completion
+        return self._without_keys(completion) if self._redactor else completion
 
     def _request(self, client: httpx.AsyncClient, body: bytes) -> httpx.Request:
         """Make the request, with a body that can be dropped half-sent."""
@@ -196,12 +202,15 @@ class OpenAIChat:
         extensions = {"timeout": self._http_timeout}
         return httpx.Request("POST", self._url, headers=headers, stream=_Body(body), extensions=extensions)
 
-    def _hide_key(self, text: str) -> str:
-        """Replace the key, and every beginning of it: texts are cut to a length before they come here."""
-        if not self._key:
-            return text
-        lengths = range(len(self._key), min(len(self._key), SHOWN_OF_KEY) - 1, -1)
-        return re.sub("|".join(re.escape(self._key[:length]) for length in lengths), "[key]", text)
+    def _without_keys(self, completion: Completion) -> Completion:
+        """Take credentials out of an answer."""
+        hide = self._redactor.hide
+        text = None if completion.text is None else hide(completion.text)
+        calls = tuple(ToolCall(hide(call.name), hide(call.arguments)) for call in completion.calls)
+        served = None if completion.model is None else hide(completion.model)
+        if (text, calls, served) == (completion.text, completion.calls, completion.model):
+            return completion
+        return attrs.evolve(completion, text=text, calls=calls, model=served)
 
 
 class _Exchange:
@@ -253,7 +262,12 @@ class _Exchange:
         """Make the typed error for one of the client; None when the answer was whole already."""
         kind = classify_exception(error)
         if kind is None:
-            raise error
+            said = str(error)
+            if self._provider._redactor.hide(said) == said:
+                raise error
+            # Kept from the caller whole: whoever prints an error prints what it came from as well.
+            text = f"the client failed with {type(error).__name__}, and its text held a credential"
+            return ProviderError(ProviderErrorKind.request, text)
         if self._decoder.done:
             return None
         text = one_line(f"{type(error).__name__}: {error}") if str(error) else type(error).__name__
@@ -279,7 +293,7 @@ class _Exchange:
 
     def _placed(self, error: ProviderError) -> ProviderError:
         """Name the endpoint, hide the key, and add the usage seen: the pure parts know none of them."""
-        text = self._provider._hide_key(f"{self._provider._endpoint}: {error.message}")
+        text = self._provider._redactor.hide(f"{self._provider._endpoint}: {error.message}")
         usage = error.usage or self._decoder.usage
         return ProviderError(error.kind, text, status=error.status, retry_after=error.retry_after, usage=usage)
 

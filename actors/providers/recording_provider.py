@@ -81,6 +81,11 @@ class RecordingProvider:
         return self._start.model
 
     @property
+    def takes_effort(self) -> bool:
+        """Tell whether the recorded provider sends ``effort``."""
+        return getattr(self._provider, "takes_effort", False) is True
+
+    @property
     def endpoint(self) -> str | None:
         """Give the endpoint of the recorded provider."""
         endpoint: str | None = getattr(self._provider, "endpoint", None)

@@ -68,6 +68,11 @@ class ReplayProvider:
         return self._index.start.model
 
     @property
+    def takes_effort(self) -> bool:
+        """Say that ``effort`` is part of what an answer is found by."""
+        return True
+
+    @property
     def endpoint(self) -> None:
         """Say that no connection is opened."""
         return

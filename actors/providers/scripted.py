@@ -73,6 +73,11 @@ class Scripted:
         return self._name
 
     @property
+    def takes_effort(self) -> bool:
+        """Say that ``effort`` is taken, as a model is: it is kept with the request, and changes no answer."""
+        return True
+
+    @property
     def default_model(self) -> str:
         """Give the model that serves when a request names none."""
         return self._model

@@ -224,6 +224,10 @@ class Reader(ABC):
         # The first of them is read last.
         return dict(sorted({path: FileText(Kept(state), before) for path, state, before in rows}.items()))
 
+    def knows(self, table: str, column: str) -> bool:
+        """Tell whether the file has a column; one that only an older version wrote may not."""
+        return column in self._columns_of(table)
+
     def _knows(self, table: str) -> bool:
         return bool(self._columns_of(table))
 

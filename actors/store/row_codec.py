@@ -48,6 +48,7 @@ from actors.agents.rows import (
     RunResumed,
     RunStarted,
     RunStatus,
+    SandboxUsed,
     Settled,
     SnapshotKept,
     Spawned,
@@ -209,7 +210,8 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     RunStatus: (
         Write(
             "runs",
-            "UPDATE runs SET status = ?, decided = ? WHERE run_id = ?",
+            # What was decided stays so: a pause says nothing about it.
+            "UPDATE runs SET status = ?, decided = COALESCE(?, decided) WHERE run_id = ?",
             attrgetter("status", "decided", "run_id"),
             changes=True,
         ),
@@ -285,6 +287,7 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     ),
     Observed: (_insert("ledger_observations", _names(Observed), fixed={}),),
     PolicyEvent: (_insert("policy_events", _names(PolicyEvent)),),
+    SandboxUsed: (_insert("sandbox_events", _names(SandboxUsed)),),
     AgentEvent: (_insert("agent_events", _names(AgentEvent), values=_agent_event),),
     Spawned: (_insert("spawns", _names(Spawned)),),
     # A replayed step queues its child again: the wait that stands is the same one.

@@ -239,6 +239,12 @@ TABLES: Final = (
         indexes=(Index(("parent_run_id", "step", "ordinal"), unique=True),),
     ),
     Table(
+        "sandbox_events",
+        {"id": int, **_STEP, "ordinal": int, "mode": str, "backend": str, "net": str, "not_held": str, "at": str},
+        required=("run_id", "step", "mode", "backend", "net"),
+        indexes=_BY_RUN,
+    ),
+    Table(
         "agent_queue",
         {**_PLACE, "goal": str, "depth": int, "queued_at": str},
         key=("parent_run_id", "step", "ordinal"),

@@ -13,7 +13,8 @@ from actors.agents.ports import Act, Observation, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing, shown
-from actors.tools.whole_files import opened, read_bytes, replace_bytes
+from actors.tools.protected import text_at
+from actors.tools.whole_files import digest, opened, read_bytes, replace_bytes
 from actors.tools.write_file import as_bytes, written
 
 MOST_BYTES: Final = 8 * 1024 * 1024
@@ -51,6 +52,7 @@ class EditFile:
         "edit_file", "Replace one passage of a text file. The passage must occur exactly once.", EditFileArguments
     )
     read_only = False
+    recovery = "replayable"
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Edit, or leave the file as it is.
@@ -69,6 +71,9 @@ class EditFile:
             before = read_bytes(descriptor, MOST_BYTES)
         if before is None:
             raise ToolFailed(f"{shown(relative)} has more than {MOST_BYTES} bytes; edit it with exec")
+        if context.wrote(relative, digest(before)):
+            # Run again because its process ended: it was done then, and nobody has touched the file since.
+            return written(relative, before, changed=True)
         try:
             text = edited(before.decode(), asked.search, asked.replace)
         except UnicodeDecodeError as error:
@@ -77,6 +82,8 @@ class EditFile:
             raise ToolFailed(f"{shown(relative)}: {error}") from None
         data = as_bytes(text)
         await context.authorise(Act.write, relative, content=text)
+        await context.touch(relative, lambda: text_at(workspace, relative))
+        await context.intend(relative, digest(data), changes=data != before)
         with failing(relative), workspace.parent(relative) as (above, name):
-            changed = replace_bytes(above, name, data, workspace.between, expected=before)
+            changed = replace_bytes(above, name, data, workspace.between, key=context.key, expected=before)
         return written(relative, data, changed)

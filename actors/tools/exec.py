@@ -1,7 +1,7 @@
 """The tool `exec`: one program with its arguments, without a shell.
 
 What a command reads and writes inside the workspace is not bound by the rules
-for files; only the rules for `exec` are, and later the sandbox.
+for files one by one; the rules for `exec` are, and the sandbox that stands around it.
 """
 
 import shlex
@@ -10,12 +10,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
+from actors.agents.ports import Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace
-from actors.tools.process import Finished, Status, run
-from actors.tools.walking import marks
+from actors.tools.process import Finished, Status
+from actors.tools.sandbox import run_confined
+from actors.tools.walking import marks, note_changes
 
 # Two walks over so many take some 50 ms beside a command.
 MOST_LOOKED_AT: Final = 5_000
@@ -30,15 +31,15 @@ class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Exec:
     """Runs one program with arguments; no shell stands between.
 
-    The policy is asked about the program, and about the whole line when that is
-    more: a rule may deny either, and a deny of one is a deny. Where both say ask,
-    a human is asked twice.
+    The policy judges the program, the whole of it, and what it runs besides itself
+    (`actors.agents.exec_judging`): a deny of one is a deny. A human is asked once.
 
     In a workspace of more than ``most_looked_at`` entries nobody looks whether a
     command changed something: it is taken to be work.
     """
 
     read_only = False
+    recovery = "replayable"
     spec = spec_for("exec", "Run a program in the workspace. There is no shell.", ExecArguments)
 
     def __init__(self, most_looked_at: int = MOST_LOOKED_AT) -> None:
@@ -53,13 +54,16 @@ class Exec:
         if not argv[0].strip() or any("\x00" in part for part in argv):
             raise ToolFailed("exec: argv must begin with a program, and hold no NUL")
         line = shlex.join(argv)
-        # A rule may name the program or the whole line; whoever is asked sees the line.
-        await context.authorise(Act.exec, argv[0], *([line] if line != argv[0] else []))
+        await context.authorise_commands([argv], line)
         workspace = Workspace(context.root)
         before = await marks(workspace, self._most)
-        finished = await run(argv, cwd=workspace.root, timeout=context.exec_timeout)
+        finished = await run_confined(
+            argv, cwd=workspace.root, timeout=context.exec_timeout, confinement=context.confinement
+        )
         context.report_leaked(finished.leaked)
-        changed = before is None or before != await marks(workspace, self._most)
+        after = await marks(workspace, self._most)
+        changed = before is None or before != after
+        await note_changes(context, before, after)
         # Others may write here meanwhile; what did not start changed nothing.
         changed = changed and finished.status not in _NOT_RUN
         return Observation(ObservationKind.tool, line, described(finished, context.exec_timeout), changed=changed)
@@ -77,4 +81,5 @@ def described(finished: Finished, timeout: float) -> str:
         Status.signalled: f"ended by signal {finished.code}",
         Status.timed_out: f"timed out after {timeout:g} s and was killed; what it had printed follows",
     }
-    return f"[{endings[finished.status]}]\n{finished.output or '(it printed nothing)'}"
+    hit = "" if finished.hit is None else f"; the cap {finished.hit} was reached"
+    return f"[{endings[finished.status]}{hit}]\n{finished.output or '(it printed nothing)'}"

@@ -108,6 +108,14 @@ async def end(leader: int, mark: str, began_with: Iterable[int]) -> tuple[int, .
 
     Cancellation: what was found was killed; whether more is left is unknown.
     """
+    return await end_all(frozenset((leader,)), mark, began_with)
+
+
+async def end_all(leaders: frozenset[int], mark: str, began_with: Iterable[int]) -> tuple[int, ...]:
+    """Kill all of several commands that carry one mark, as `end` does for one.
+
+    Cancellation: as `end`.
+    """
     known = set(began_with)
     # Before the first look, which takes a while.
     kill_all(known)
@@ -115,7 +123,7 @@ async def end(leader: int, mark: str, began_with: Iterable[int]) -> tuple[int, .
     with trio.move_on_after(KILL_SECONDS):
         while True:
             table = await _census()
-            living = _members(table, leader, mark.encode(), known)
+            living = _members(table, leaders, mark.encode(), known)
             if not living:
                 break
             known |= living
@@ -125,12 +133,12 @@ async def end(leader: int, mark: str, began_with: Iterable[int]) -> tuple[int, .
     return tuple(sorted(living))
 
 
-def _members(table: tuple[Seen, ...], leader: int, mark: bytes, known: set[int]) -> set[int]:
+def _members(table: tuple[Seen, ...], leaders: frozenset[int], mark: bytes, known: set[int]) -> set[int]:
     """Pick the living ones of a command. Dead ones that fell to us are reaped on the way."""
     living = set()
     for each in table:
-        ours = each.number in known or each.session == leader or each.carries(mark)
-        if not ours or each.number == leader:
+        ours = each.number in known or each.session in leaders or each.carries(mark)
+        if not ours or each.number in leaders:
             continue
         if not each.dead:
             living.add(each.number)

@@ -88,7 +88,7 @@ class Capture:
             return clean(bytes(self._head + self._tail))
         self._cut()
         # The cut may go through a character; its halves are dropped, not shown as broken.
-        head = _without_broken_end(bytes(self._head))
+        head = whole_characters(bytes(self._head))
         tail = bytes(self._tail)
         begin = 0
         while begin < min(3, len(tail)) and tail[begin] & 0xC0 == 0x80:
@@ -97,7 +97,8 @@ class Capture:
         return f"{clean(head)}\n[... {lost} bytes left out ...]\n{clean(tail[begin:])}"
 
 
-def _without_broken_end(data: bytes) -> bytes:
+def whole_characters(data: bytes) -> bytes:
+    """Drop a character of UTF-8 that is cut by the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

@@ -10,6 +10,8 @@ What would be got wrong:
   between them. So `resolve` gives a path without any link in it, the policy is
   asked about that, and opening walks it again and follows nothing at all: what
   was turned into a link meanwhile is refused, not followed.
+- A root may lie in another agent's workspace, below `.worktrees`. From there on its own
+  path is walked without following too: whoever works above could put a link there.
 - A command that the agent runs is not bound by this; only the sandbox can do that.
 
 This needs the ``*at`` calls of POSIX.
@@ -24,6 +26,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from actors.agents.entry_text import bounded, clean
+from actors.agents.platform_names import HERE, Platform, path_problem
+from actors.agents.worktrees import FOLDER
 from actors.errors import ToolFailed
 
 MOST_CHARACTERS: Final = 4_096
@@ -60,7 +64,7 @@ class Workspace:
     """One directory that no path leads out of.
 
     ``between`` is called with a name after it was looked at and before it is
-    opened; tests swap it there.
+    opened; tests swap it there. ``platform`` says which names are refused.
 
     Example::
 
@@ -70,13 +74,20 @@ class Workspace:
             ...
 
     Raises:
-        ToolFailed: from every method, whatever the path; nothing is left open. Directories that
-            ``create`` made stay, even when a deeper one could not be made.
+        ToolFailed: the way to a work tree was turned into a link. And from every method, whatever the path;
+            nothing is left open. Directories that ``create`` made stay, even when a deeper one could not be made.
     """
 
-    def __init__(self, root: str, between: Callable[[str], None] = _nothing) -> None:
-        self.root = os.path.realpath(root)
+    def __init__(self, root: str, between: Callable[[str], None] = _nothing, platform: Platform = HERE) -> None:
+        base, inside = _split_root(root)
+        self._base = os.path.realpath(base)
+        self._inside = inside
+        self.root = "/".join((self._base.rstrip("/"), *inside)) if inside else self._base
         self.between = between
+        self._platform = platform
+        if inside and os.path.realpath(self.root) != self.root:
+            # A command is started in it by its name.
+            raise ToolFailed(f"the work tree {shown(root)} is a link by now, and links are not followed there")
         # Absolute paths and links may name the root as the operator did, or as it really is.
         self._prefixes = {self.root, os.path.abspath(root)}
 
@@ -85,13 +96,13 @@ class Workspace:
 
         What does not exist yet is resolved too, as far as it exists.
         """
-        problem = _problem(path)
+        problem = _problem(path) or path_problem(path, self._platform)
         if problem is not None:
             raise ToolFailed(f"path {shown(path)} {problem}")
         with failing(path):
             found = "/".join(self._names(path)) or "."
         if found != ".":
-            problem = _problem(found)
+            problem = _problem(found) or path_problem(found, self._platform)
             if problem is not None:
                 # A link inside led there. The rules of a policy and the records are texts.
                 raise ToolFailed(f"{shown(path)} leads to a name that {problem}")
@@ -168,10 +179,7 @@ class Workspace:
 
     def descend(self, names: list[str], *, create: bool = False) -> int:
         """Walk down plain names, following nothing; the caller closes the descriptor."""
-        try:
-            descriptor = os.open(self.root, _WALK)
-        except OSError as error:
-            raise ToolFailed(f"the workspace cannot be opened: {error.strerror}") from error
+        descriptor = self._open_root()
         for name in names:
             try:
                 below = self._enter(descriptor, name, create)
@@ -182,6 +190,19 @@ class Workspace:
             finally:
                 os.close(descriptor)
             descriptor = below
+        return descriptor
+
+    def _open_root(self) -> int:
+        try:
+            descriptor = os.open(self._base, _WALK)
+            for name in self._inside:
+                above = descriptor
+                try:
+                    descriptor = self._enter(above, name, create=False)
+                finally:
+                    os.close(above)
+        except OSError as error:
+            raise ToolFailed(f"the workspace cannot be opened: {error.strerror}") from error
         return descriptor
 
     def _enter(self, descriptor: int, name: str, create: bool) -> int:
@@ -262,6 +283,13 @@ class _Place:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _split_root(root: str) -> tuple[str, list[str]]:
+    """Split the path of a work tree where its folder begins; what is above is the operator's, and may hold links."""
+    whole = os.path.abspath(root)
+    base, mark, rest = whole.partition(f"/{FOLDER}/")
+    return (base or "/", [FOLDER, *rest.split("/")]) if mark else (whole, [])
 
 
 def outside(path: str) -> ToolFailed:

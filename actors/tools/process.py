@@ -15,7 +15,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -70,7 +70,8 @@ class Finished:
 
     ``output`` is standard output and error together, head and tail kept;
     ``left_out`` counts the bytes between them. For a command that did not start
-    it says why. ``leaked`` names processes that did not die of SIGKILL in time.
+    it says why. ``leaked`` names processes that did not die of SIGKILL in time,
+    ``hit`` the cap that ended it.
     """
 
     status: Status
@@ -79,6 +80,16 @@ class Finished:
     left_out: int
     seconds: float
     leaked: tuple[int, ...] = ()
+    hit: str | None = None
+
+
+@attrs.frozen
+class Through:
+    """Another program that a command is started through, what it needs, and what it adds to the environment."""
+
+    argv: Sequence[str]
+    pass_fds: tuple[int, ...]
+    env: Mapping[str, str]
 
 
 def environment() -> dict[str, str]:
@@ -87,9 +98,18 @@ def environment() -> dict[str, str]:
 
 
 async def run(
-    argv: Sequence[str], *, cwd: str, timeout: float, stdin: bytes = b"", limit: int = OUTPUT_BYTES
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    timeout: float,
+    stdin: bytes = b"",
+    limit: int = OUTPUT_BYTES,
+    more: Mapping[str, str] | None = None,
+    through: Through | None = None,
 ) -> Finished:
-    """Run a command to its end, or to ``timeout`` seconds.
+    """Run a command to its end, or to ``timeout`` seconds. ``more`` is added to its environment.
+
+    ``through`` starts it in our place.
 
     When this returns or raises, every process that the command started is gone
     (or named in ``leaked``), and what was printed until then is in the result.
@@ -101,16 +121,17 @@ async def run(
     mark = new_mark(secrets.token_hex(8))
     try:
         process = await trio.lowlevel.open_process(
-            list(argv),
+            list(argv if through is None else through.argv),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**environment(), MARK: mark},
+            env={**environment(), **(more or {}), **({} if through is None else through.env), MARK: mark},
+            pass_fds=() if through is None else through.pass_fds,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return _not_started(argv[0], cwd, error)
+        return not_started(argv[0], cwd, error)
     command = _Command(process, mark, Capture(limit))
     leaked: tuple[int, ...] = ()
     try:
@@ -122,7 +143,8 @@ async def run(
     return command.finished(trio.current_time() - began, leaked)
 
 
-def _not_started(program: str, cwd: str, error: Exception) -> Finished:
+def not_started(program: str, cwd: str, error: Exception) -> Finished:
+    """Say of a command why it did not start."""
     shown = f'"{bounded(clean(program), 200)}"'
     if not os.path.isdir(cwd):
         said = f"{shown} cannot be started: the directory it should run in is gone"

@@ -52,6 +52,7 @@ class _Found:
     kept_out: int = 0
     no_text: int = 0
     cut_lines: int = 0
+    unlisted: int = 0
     whole: bool = True
 
     def said(self, what: str) -> str:
@@ -63,6 +64,8 @@ class _Found:
             notes.append(f"[{self.kept_out} files were left out: the policy does not let them be read]")
         if self.no_text:
             notes.append(f"[{self.no_text} files were not searched: no text, or larger than {FILE_BYTES} bytes]")
+        if self.unlisted:
+            notes.append(f"[{self.unlisted} directories were left out: they cannot be listed]")
         if self.cut_lines:
             notes.append(f"[{self.cut_lines} lines were searched in their first {LINE_CHARS} characters only]")
         if not self.whole:
@@ -96,7 +99,7 @@ class Find:
         glob = taken(FindArguments, arguments, self.spec).name_glob
         fitting = fits(glob)
         seen = await walk(Workspace(context.root))
-        found = _Found(whole=seen.complete)
+        found = _Found(whole=seen.complete, unlisted=seen.unlisted)
         for place, entry in enumerate(seen.entries):
             if place % _SLICE == 0:
                 await trio.lowlevel.checkpoint()
@@ -189,7 +192,7 @@ async def _gather(context: ToolContext, asked: GrepArguments) -> tuple[_Found, l
     workspace = Workspace(context.root)
     fitting = fits(asked.path_glob or "*")
     seen = await walk(workspace)
-    found = _Found(whole=seen.complete)
+    found = _Found(whole=seen.complete, unlisted=seen.unlisted)
     texts: list[bytes] = []
     size = 0
     for place, entry in enumerate(seen.entries):

@@ -1,18 +1,20 @@
 """The one tool of single-file work: it writes the one file, and takes no path."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from actors.agents.entry_text import bounded, clean
+from actors.agents.judging import FileText
 from actors.agents.ports import Observation, ToolContext
 from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing
-from actors.tools.whole_files import replace_bytes
-from actors.tools.write_file import as_bytes, written
+from actors.tools.protected import text_at
+from actors.tools.whole_files import digest, replace_bytes
+from actors.tools.write_file import as_bytes, present, written
 
 # What a model is shown of the file with its task.
 SHOWN_CHARS: Final = 12_000
@@ -33,6 +35,7 @@ class SingleFile:
     """
 
     read_only = False
+    recovery = "replayable"
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -52,13 +55,24 @@ class SingleFile:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Write; content that is there already is reported as unchanged.
 
-        Cancellation: there is nothing in it that could be cancelled.
+        Cancellation: nothing was written. Once it is noted, it is done in one step.
         """
         data = as_bytes(taken(SingleFileArguments, arguments, self.spec).content)
-        return written(self._file.name, data, self._replace(data))
+        # A call that is run again, because its process ended, says what it did then.
+        await context.touch(*self._before())
+        ours = await context.intend(self._file.name, digest(data), changes=not self._holds(data))
+        return written(self._file.name, data, self._replace(data, context.key) or ours)
 
-    def _replace(self, data: bytes) -> bool:
+    def _holds(self, data: bytes) -> bool:
+        file = Path(os.path.realpath(self._file))
+        return present(Workspace(str(file.parent)), file.name, data)
+
+    def _before(self) -> tuple[str, Callable[[], FileText]]:
+        file = Path(os.path.realpath(self._file))
+        return file.name, lambda: text_at(Workspace(str(file.parent)), file.name)
+
+    def _replace(self, data: bytes, key: str) -> bool:
         file = Path(os.path.realpath(self._file))
         workspace = Workspace(str(file.parent))
         with failing(file.name), workspace.parent(file.name) as (above, last):
-            return replace_bytes(above, last, data, workspace.between)
+            return replace_bytes(above, last, data, workspace.between, key=key)

@@ -6,12 +6,15 @@ from actors.tools.exec import Exec
 from actors.tools.list_dir import ListDir
 from actors.tools.read_file import ReadFile
 from actors.tools.search import Find, Grep
+from actors.tools.shell import Shell
+from actors.tools.shell_background import ShellKill, ShellPoll, ShellStart
 from actors.tools.write_file import WriteFile
 
 
 def builtin_tools() -> tuple[Tool, ...]:
     """Make the tools of a workspace."""
-    return (ReadFile(), WriteFile(), EditFile(), ListDir(), Find(), Grep(), Exec())
+    files = (ReadFile(), WriteFile(), EditFile(), ListDir(), Find(), Grep())
+    return (*files, Exec(), Shell(), ShellStart(), ShellPoll(), ShellKill())
 
 
 def tool_names() -> frozenset[str]:

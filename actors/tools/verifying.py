@@ -6,15 +6,17 @@ A signal or a timeout never passes, whatever exit code is expected.
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from actors.agents.confinement import Confinement
 from actors.agents.entry_text import bounded
 from actors.agents.verification import (
     CommandPasses,
+    EachCompiles,
     FileContains,
     FileEquals,
     NoCriterion,
@@ -22,13 +24,17 @@ from actors.agents.verification import (
     WorkspaceFileContains,
 )
 from actors.errors import ToolFailed
+from actors.tools.compiling import compile_each
 from actors.tools.output import foreign_kind
 from actors.tools.paths import Workspace
-from actors.tools.process import Status, run
+from actors.tools.process import Status
+from actors.tools.sandbox import SandboxUnavailable, run_confined
 from actors.tools.whole_files import opened, read_bytes
 
 TAIL_CHARS: Final = 4_000
 MOST_BYTES: Final = 16_000_000
+# For a check whose files are protected: byte code that lies beside them is none of them, and could be anybody's.
+NO_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": os.devnull}
 
 
 @attrs.frozen
@@ -48,15 +54,23 @@ async def evaluate(
     exec_timeout: float,
     may_read: Callable[[str], bool],
     may_exec: Callable[[Sequence[str]], bool],
+    confinement: Confinement | None = None,
 ) -> Verdict:
     """Look whether a criterion holds in ``root``; ``file`` is the one file of single-file work.
+
+    A command runs behind what ``confinement`` says; without one, behind what this machine can hold.
 
     Cancellation: nothing was decided, and every process of the check is gone.
     """
     if isinstance(criterion, NoCriterion):
         return Verdict("none", "failed", "there is no criterion")
     if isinstance(criterion, CommandPasses):
-        return await _command(criterion, root, exec_timeout, may_exec)
+        return await _command(criterion, root, exec_timeout, may_exec, confinement or Confinement())
+    if isinstance(criterion, EachCompiles):
+        told, detail = await compile_each(
+            criterion.files, root=root, timeout=exec_timeout, may_read=may_read, may_exec=may_exec
+        )
+        return Verdict("compiles", told, detail[-TAIL_CHARS:])
     try:
         return _contains(criterion, root, file, may_read)
     except ToolFailed as error:
@@ -91,13 +105,22 @@ def _contains(criterion: Verification, root: str, file: str | None, may_read: Ca
 
 
 async def _command(
-    criterion: CommandPasses, root: str, exec_timeout: float, may_exec: Callable[[Sequence[str]], bool]
+    criterion: CommandPasses,
+    root: str,
+    exec_timeout: float,
+    may_exec: Callable[[Sequence[str]], bool],
+    confinement: Confinement,
 ) -> Verdict:
     argv = criterion.argv
     if not may_exec(argv):
         line = bounded(shlex.join(argv), 500)
         return Verdict("command", "errored", f"refused: the policy does not allow {line}")
-    finished = await run(argv, cwd=root, timeout=exec_timeout)
+    more: Mapping[str, str] = NO_BYTE_CODE if criterion.protect else {}
+    try:
+        finished = await run_confined(argv, cwd=root, timeout=exec_timeout, confinement=confinement, more=more)
+    except SandboxUnavailable as error:
+        # Says nothing of the work.
+        return Verdict("command", "errored", str(error))
     endings = {
         Status.exited: f"exit code {finished.code}",
         Status.signalled: f"ended by signal {finished.code}",
@@ -105,7 +128,10 @@ async def _command(
     }
     if finished.status not in endings:
         return Verdict("command", "errored", finished.output)
-    passed = finished.status is Status.exited and finished.code == criterion.expect_exit
+    # What a cap ended did not end by itself, however it looks.
+    ended = finished.status is Status.exited and finished.hit is None
+    passed = ended and finished.code == criterion.expect_exit
+    hit = "" if finished.hit is None else f"; the cap {finished.hit} was reached"
     leaked = f"; these processes did not die: {finished.leaked}" if finished.leaked else ""
-    detail = f"{endings[finished.status]}{leaked}\n{finished.output[-TAIL_CHARS:]}"
+    detail = f"{endings[finished.status]}{hit}{leaked}\n{finished.output[-TAIL_CHARS:]}"
     return Verdict("command", "passed" if passed else "failed", detail)

@@ -11,11 +11,18 @@ from typing import Final
 import attrs
 import trio
 
+from actors.agents.entry_text import clean
+from actors.agents.judging import FileText, Kept
+from actors.agents.ports import ToolContext
+from actors.agents.worktrees import FOLDER
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace
 
-SKIPPED_DIRECTORIES: Final = frozenset({".git", "target", "node_modules"})
+# Work trees of children are left out too: what they do there is theirs until it is merged.
+SKIPPED_DIRECTORIES: Final = frozenset({".git", ".actors", "target", "node_modules", FOLDER})
 MOST_SEEN: Final = 100_000
+# Files that one command may be told to have changed.
+MOST_NOTED: Final = 200
 _SLICE: Final = 1_000
 
 
@@ -30,20 +37,26 @@ class Entry:
 
 @attrs.frozen
 class Walk:
-    """Everything that was found, sorted by path, and whether that is all."""
+    """Everything that was found, sorted by path, and whether that is all.
+
+    ``unlisted`` counts directories that could not be looked into: they vanished, may
+    not be read, or were turned into a link meanwhile.
+    """
 
     entries: tuple[Entry, ...]
     complete: bool
+    unlisted: int = 0
 
 
 async def walk(workspace: Workspace, most: int = MOST_SEEN) -> Walk:
-    """Go through the workspace, leaving out version control and build directories.
+    """Go through the workspace, leaving out version control, build directories and work trees of children.
 
-    What vanishes or cannot be listed on the way is passed over.
+    What vanishes or cannot be listed on the way is passed over, and counted.
 
     Cancellation: nothing is left open.
     """
     found: list[Entry] = []
+    unlisted = 0
     pending = ["."]
     while pending:
         here = pending.pop()
@@ -53,13 +66,14 @@ async def walk(workspace: Workspace, most: int = MOST_SEEN) -> Walk:
                 for entry in entries:
                     below.append(_entry(here, entry))
                     if len(found) + len(below) > most:
-                        return Walk(_sorted(found + below[:-1]), complete=False)
+                        return Walk(_sorted(found + below[:-1]), complete=False, unlisted=unlisted)
                     if len(below) % _SLICE == 0:
                         await trio.lowlevel.checkpoint()
         except (OSError, ToolFailed):
             # The root itself must be there; anything below may vanish under a walk.
             if here == ".":
                 raise
+            unlisted += 1
             continue
         found += below
         pending += [
@@ -68,7 +82,7 @@ async def walk(workspace: Workspace, most: int = MOST_SEEN) -> Walk:
             if each.is_directory and os.path.basename(each.relative) not in SKIPPED_DIRECTORIES
         ]
         await trio.lowlevel.checkpoint()
-    return Walk(_sorted(found), complete=True)
+    return Walk(_sorted(found), complete=True, unlisted=unlisted)
 
 
 def _entry(here: str, entry: "os.DirEntry[str]") -> Entry:
@@ -80,7 +94,35 @@ def _sorted(found: list[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda each: each.relative))
 
 
-async def marks(workspace: Workspace, most: int) -> frozenset[tuple[str, int, int, int]] | None:
+Marks = frozenset[tuple[str, int, int, int]]
+
+
+async def note_changes(context: ToolContext, before: Marks | None, after: Marks | None) -> None:
+    """Note for whoever reviews which files a command changed: what they held is gone, unless they were not there.
+
+    Cancellation: some may not be noted.
+    """
+    if before is None or after is None:
+        await context.touch(".", lambda: FileText(Kept.unkept, "a command ran here, and nobody could see its changes"))
+        return
+    had = {mark[0] for mark in before}
+    changed = sorted({mark[0] for mark in before ^ after})
+    if len(changed) > MOST_NOTED:
+        text = f"a command changed {len(changed)} files here, and {MOST_NOTED} of them are named"
+        await context.touch(".", lambda: FileText(Kept.unkept, text))
+    for path in changed[:MOST_NOTED]:
+        await context.touch(clean(path), _gone if path in had else _absent)
+
+
+def _gone() -> FileText:
+    return FileText(Kept.unkept, "a command changed it, and nobody had read it before")
+
+
+def _absent() -> FileText:
+    return FileText(Kept.absent)
+
+
+async def marks(workspace: Workspace, most: int) -> Marks | None:
     """Take a mark of each file (path, size, time, number), to see later whether something changed.
 
     None when there are more than ``most`` entries, or the workspace is gone: then nobody knows.

@@ -3,8 +3,14 @@
 A replacement is written beside the file and renamed over it, so whoever reads
 sees the old bytes or the new ones. A rename never follows a link. It is safe
 against a killed process; against a power cut it is not (nothing is synced).
+
+What a killed process left beside a file is named after the call that wrote it,
+so that the same call, run again, takes it away: no other call may, and a file
+that nobody takes away would be read by the next search.
 """
 
+import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -75,23 +81,42 @@ def read_bytes(descriptor: int, most: int) -> bytes | None:
     return b"".join(parts) if left > 0 else None
 
 
+def digest(data: bytes) -> str:
+    """Name bytes by what they are."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def holds(workspace: Workspace, relative: str, data: bytes) -> bool:
+    """Tell whether a file holds exactly ``data`` now.
+
+    Raises:
+        ToolFailed: as `opened`.
+    """
+    with opened(workspace, relative) as descriptor:
+        return descriptor is not None and read_bytes(descriptor, len(data)) == data
+
+
 def replace_bytes(
-    above: int, name: str, data: bytes, between: Callable[[str], None], *, expected: bytes | None = None
+    above: int, name: str, data: bytes, between: Callable[[str], None], *, key: str, expected: bytes | None = None
 ) -> bool:
     """Make ``data`` the content of a file in an open directory; tell whether a byte changed.
 
     With ``expected`` the file must still hold exactly that. Rights and owner of an
-    existing file are kept. On any error the file is as it was.
+    existing file are kept. On any error the file is as it was. ``key`` is the call's
+    (`ToolContext.key`): what a killed process left of this very call is taken away.
 
     Raises:
         ToolFailed: it is no regular file, or holds something else than expected.
         OSError: the system refused; a file that may not be written is not replaced either.
     """
+    beside = _beside(name, key)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=above)
     present = open_regular(above, name, os.O_RDWR, between)
     if present is None:
         if expected is not None:
             raise ToolFailed(f"{shown(name)} was removed meanwhile; look again")
-        _swap_in(above, name, data, None)
+        _swap_in(above, name, beside, data, None)
         return True
     try:
         found = os.fstat(present)
@@ -102,13 +127,16 @@ def replace_bytes(
             return False
     finally:
         os.close(present)
-    _swap_in(above, name, data, found)
+    _swap_in(above, name, beside, data, found)
     return True
 
 
-def _swap_in(above: int, name: str, data: bytes, found: os.stat_result | None) -> None:
-    # A name of its own, and short: the real one may be as long as names can be.
-    beside = f".{os.urandom(8).hex()}.tmp"
+def _beside(name: str, key: str) -> str:
+    # Short: the real one may be as long as names can be.
+    return f".{digest(f'{key} {name}'.encode(errors='surrogatepass'))[:16]}.tmp"
+
+
+def _swap_in(above: int, name: str, beside: str, data: bytes, found: os.stat_result | None) -> None:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BASE, 0o666, dir_fd=above)
     try:
         try:

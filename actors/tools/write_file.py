@@ -9,7 +9,8 @@ from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing, shown
-from actors.tools.whole_files import replace_bytes
+from actors.tools.protected import text_at
+from actors.tools.whole_files import digest, holds, replace_bytes
 
 
 class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,11 +41,20 @@ def written(relative: str, data: bytes, changed: bool) -> Observation:
     return Observation(ObservationKind.write, relative, said, changed=changed)
 
 
+def present(workspace: Workspace, relative: str, data: bytes) -> bool:
+    """Tell whether a file holds this already; what cannot be looked at is told by the write itself."""
+    try:
+        return holds(workspace, relative, data)
+    except ToolFailed:
+        return False
+
+
 class WriteFile:
     """Writes files. See the file's docstring."""
 
     spec = spec_for("write_file", "Write a file whole. It replaces what was there.", WriteFileArguments)
     read_only = False
+    recovery = "replayable"
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Write; content that is there already is reported as unchanged.
@@ -56,6 +66,9 @@ class WriteFile:
         workspace = Workspace(context.root)
         relative = workspace.resolve(asked.path)
         await context.authorise(Act.write, relative, content=asked.content)
+        # A call that is run again, because its process ended, says what it did then.
+        await context.touch(relative, lambda: text_at(workspace, relative))
+        ours = await context.intend(relative, digest(data), changes=not present(workspace, relative, data))
         with failing(relative), workspace.parent(relative, create=True) as (above, name):
-            changed = replace_bytes(above, name, data, workspace.between)
-        return written(relative, data, changed)
+            changed = replace_bytes(above, name, data, workspace.between, key=context.key)
+        return written(relative, data, changed or ours)

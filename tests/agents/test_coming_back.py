@@ -18,6 +18,7 @@ from actors.agents.contract import StallPolicy, TaskContract
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Observation, ObservationKind, ResultsTurn, ToolContext, ToolSpec
+from actors.agents.restarting import RestartPolicy
 from actors.agents.tree import Tree, open_tree
 from actors.assembly.running import RunResult, run_tree
 from actors.containment.limits import Containment
@@ -27,6 +28,7 @@ from actors.halts import HaltKind
 from actors.ids import agent_run_id
 from actors.providers.script_file import ScriptedAnswer
 from actors.providers.scripted import Scripted
+from actors.runtime.specs import Budget
 from actors.store.store import MemoryStore, Store
 
 LIMITS = Containment(100, 1, 4, 10**9)
@@ -383,10 +385,10 @@ async def test_a_detached_child_that_is_interrupted_is_not_reported_as_ended(
         observer=told, on_open=interrupt,
     )  # fmt: skip
     assert result.outcome.kind is OutcomeKind.interrupted
-    # The one that ended is reported; the other has no terminal, so that a resume finds it again.
-    assert [event["child"] for event in told.of("child_collected")] == ["root/1.1"]
-    seen = [each.target for each in store.observations(result.run_id) if "ended" in each.text]
-    assert seen == ["root/1.1"]
+    # Nobody has read a report, so none is stored: a resume finds the end of the one, and the other goes on.
+    assert told.of("child_collected") == []
+    assert [each.target for each in store.observations(result.run_id) if "ended" in each.text] == []
+    assert store.terminal(f"{result.run_id}/1.1") is not None
     assert store.select("select path from runs where status = 'paused' order by path") == [("root",), ("root/1.2",)]
 
 
@@ -456,3 +458,77 @@ async def test_what_nobody_collected_is_stored_with_the_end(autojump_clock: trio
     async with open_tree(Containment(10, 5, 2, 100), store=store) as tree:
         await tree.run(root)
     assert [each.target for each in store.observations(agent_run_id(tree.run_id, "root"))] == ["root/1", "root/2"]
+
+
+async def test_reports_of_all_incarnations_are_stored_each_in_a_place_of_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = Store.memory()
+
+    async def begins_again(agent: Agent) -> None:
+        for _ in range(agent.incarnation):
+            await agent.spawn(_sleep, 1, detached=True)
+        async with agent.waiting():
+            await trio.sleep(2)
+        if agent.incarnation < 3:
+            raise ValueError(f"broke {agent.incarnation}")
+
+    async def root(agent: Agent) -> None:
+        child = await agent.spawn(begins_again, restart=RestartPolicy(budget=Budget(5, 60.0)))
+        await child.result()
+
+    async with open_tree(Containment(20, 9, 3, 100), store=store) as tree:
+        await tree.run(root)
+    seen = store.observations(agent_run_id(tree.run_id, "root/1"))
+    # One, two and three children, of the first, the second and the last incarnation, in the order of their spawns.
+    assert [(each.ordinal, each.target) for each in seen] == [(n, f"root/1/{n}") for n in range(1, 7)]
+
+
+async def answer(_agent: Agent) -> int:
+    return 42
+
+
+async def test_a_child_that_was_collected_is_not_collected_again(autojump_clock: trio.testing.MockClock) -> None:
+    async def parent(agent: Agent) -> tuple[list[str], list[str]]:
+        handle = await agent.spawn(answer, detached=True)
+        await handle.exit()
+        first = [each.path for each in agent.collect()]
+        handle.detach()
+        return first, [each.path for each in agent.collect()]
+
+    async with open_tree(Containment(100, 8, 4, 1000)) as tree:
+        assert await tree.run(parent) == (["root/1"], [])
+
+
+async def test_detaching_twice_and_late_collects_once(autojump_clock: trio.testing.MockClock) -> None:
+    async def parent(agent: Agent) -> tuple[list[str], list[str]]:
+        handle = await agent.spawn(answer)
+        handle.detach()
+        handle.detach()
+        await handle.exit()
+        first = [each.path for each in agent.collect()]
+        assert await handle.exit_within(1) is not None
+        handle.detach()
+        return first, [each.path for each in agent.collect()]
+
+    async with open_tree(Containment(100, 8, 4, 1000)) as tree:
+        assert await tree.run(parent) == (["root/1"], [])
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_result_that_nobody_collected_outlives_the_restart_of_its_parent(
+    autojump_clock: trio.testing.MockClock, recorded: bool
+) -> None:
+    async def parent(agent: Agent) -> list[int]:
+        if agent.former is None:
+            child = await agent.spawn(answer, detached=True)
+            await child.exit()
+            raise ValueError("once")
+        return [await each.result() for each in agent.collect()]
+
+    async def root(agent: Agent) -> list[int]:
+        child = await agent.spawn(parent, restart=RestartPolicy())
+        return await child.result()
+
+    async with open_tree(Containment(100, 8, 4, 1000), store=MemoryStore() if recorded else None) as tree:
+        assert await tree.run(root) == [42]

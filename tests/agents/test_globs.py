@@ -16,6 +16,7 @@ from actors.agents.globs import (
     path_glob_problem,
     path_names,
 )
+from actors.agents.platform_names import Platform
 
 GLOBS = st.text(alphabet="ab*?[.\n", min_size=1, max_size=8)
 TARGETS = st.text(alphabet="ab[.\n", max_size=10)
@@ -107,25 +108,25 @@ def test_a_path_glob_that_a_resolved_path_can_match_has_none(glob):
 
 
 def test_a_path_answers_to_the_whole_of_it_and_to_its_last_part():
-    assert path_names("a/b/.env", windows=False) == ("a/b/.env", ".env")
-    assert path_names(".env", windows=False) == (".env",)
-    assert path_names("/", windows=False) == ("/",)
+    assert path_names("a/b/.env", platform=Platform.unix) == ("a/b/.env", ".env")
+    assert path_names(".env", platform=Platform.unix) == (".env",)
+    assert path_names("/", platform=Platform.unix) == ("/",)
 
 
 def test_on_unix_a_backslash_is_a_letter_of_a_name():
-    assert path_names("a\\.env", windows=False) == ("a\\.env",)
-    assert path_glob("a\\b", windows=False) == "a\\b"
+    assert path_names("a\\.env", platform=Platform.unix) == ("a\\.env",)
+    assert path_glob("a\\b", platform=Platform.unix) == "a\\b"
 
 
 @pytest.mark.parametrize("target", ["C:\\W\\.env", "\\\\?\\C:\\w\\.ENV", "c:/w/.env"])
 @pytest.mark.parametrize("glob", ["C:\\w\\*", "\\\\?\\C:\\w\\.env", "c:/W/.env", ".env"])
 def test_on_windows_every_spelling_of_a_file_is_one_file(glob, target):
-    globs = GlobSet((path_glob(glob, windows=True),))
-    assert globs.first(path_names(target, windows=True)) == 0
+    globs = GlobSet((path_glob(glob, platform=Platform.windows),))
+    assert globs.first(path_names(target, platform=Platform.windows)) == 0
 
 
 def test_a_share_of_windows_keeps_its_two_slashes():
-    assert path_glob("\\\\?\\UNC\\host\\share", windows=True) == path_glob("\\\\host\\share", windows=True)
+    assert path_glob("\\\\?\\UNC\\host\\share", platform=Platform.windows) == path_glob("\\\\host\\share", platform=Platform.windows)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from actors.agents.live_states import WaitFor
 from actors.agents.live_views import BEAT_SECONDS
 from actors.agents.rows import LiveEnded, LiveSeen
 from actors.agents.snapshots import MOST_AGENTS, decode_snapshot
-from actors.agents.tree import open_tree
+from actors.agents.tree import Unrecorded, open_tree
 from actors.containment.limits import Containment
 from actors.errors import StoreError, StoreErrorKind
 from actors.store.store import Store
@@ -21,12 +21,13 @@ from actors.store.store import Store
 LIMITS = Containment(5_000, 3, 2, 1_000)
 
 
-class Kept:
+class Kept(Unrecorded):
     """A store that outlives the process as far as a tree can tell; each commit takes ``seconds`` or fails."""
 
     durable = True
 
     def __init__(self, seconds: float = 0.0, failing: bool = False) -> None:
+        super().__init__()
         self.seconds = seconds
         self.failing = failing
         self.rows: list[tuple[float, Any]] = []

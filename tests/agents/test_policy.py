@@ -169,9 +169,12 @@ def test_the_default_policy_is_what_the_docs_say():
 @pytest.mark.parametrize("act", [Act.read, Act.write])
 @pytest.mark.parametrize(
     ("target", "rule"),
-    [(".env", ".env"), ("a/b/.env", ".env"), ("k/server.pem", "*.pem"), (".ssh/id_rsa", "id_rsa"), ("a.key", "*.key")],
+    [
+        (".env", ".env"), ("a/b/.env", ".env"), ("k/server.pem", "*.pem"), (".ssh/id_rsa", "id_rsa"), ("a.key", "*.key"),
+        (".actors", ".actors"), (".actors/runs.db", ".actors/*"), ("a/.actors/agents/x.md", "*/.actors/*"),
+    ],
 )
-def test_secrets_stay_denied_under_allows_of_the_operator(act, target, rule):
+def test_secrets_and_the_store_stay_denied_under_allows_of_the_operator(act, target, rule):
     policy = Policy.default().layer("operator").allow_read("*").allow_write("*").allow_read(target)
     assert policy.explain(act, target) == Decision(Effect.deny, rule, "builtin")
 

@@ -9,7 +9,8 @@ import trio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.agent import Agent, AgentLimits
+from actors.agents.about import AgentLimits
+from actors.agents.agent import Agent
 from actors.agents.failure_classes import FailureClass, judge
 from actors.agents.restarting import BeginAgain, Former, History, RestartPolicy, SetAside, Why, plan
 from actors.agents.tree import open_tree
@@ -435,3 +436,24 @@ async def test_what_is_no_exception_is_never_begun_again() -> None:
         async with open_tree(LIMITS) as tree:
             await tree.run(root)
     assert log == [1]
+
+
+async def test_the_end_of_an_agent_that_failed_says_in_one_line_where_it_began_and_what_it_cost() -> None:
+    async def leaf(agent: Agent) -> None:
+        await agent.ledger.draw_tokens(20, 1_500)
+        raise ValueError(f"broke {agent.incarnation}")
+
+    async def middle(agent: Agent) -> None:
+        child = await agent.spawn(leaf, restart=RestartPolicy(budget=Budget(1, 60.0)))
+        await child.result()
+
+    async def root(agent: Agent) -> None:
+        child = await agent.spawn(middle)
+        with pytest.raises(ChildFailed) as failed:
+            await child.result()
+        # Both incarnations of the leaf are paid; who only passed it on spent nothing.
+        line = "root/1/1: ValueError: broke 2; passed on by root/1; 40 tokens (0.003 dollars) spent on it"
+        assert failed.value.exit.blame() == line
+
+    async with open_tree(LIMITS) as tree:
+        await tree.run(root)

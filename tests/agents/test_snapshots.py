@@ -8,7 +8,8 @@ import attrs
 import pytest
 import trio
 
-from actors.agents.agent import Agent, AgentLimits
+from actors.agents.about import AgentLimits
+from actors.agents.agent import Agent
 from actors.agents.live_states import WaitFor
 from actors.agents.live_views import look
 from actors.agents.restarting import RestartPolicy

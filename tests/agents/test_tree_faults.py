@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import trio
 
-from actors.agents.agent import Agent, AgentLimits
+from actors.agents.about import AgentLimits
+from actors.agents.agent import Agent
 from actors.agents.tree import Unrecorded, open_tree
 from actors.assembly.trees import open_tree as recorded_tree
 from actors.containment.ledger_state import Draw, Quote, Reservation

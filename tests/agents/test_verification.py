@@ -6,7 +6,7 @@ from actors.agents.verification import SUPPORTED, CommandPasses, CriterionKind, 
 from actors.errors import ConfigError
 
 ALL = [
-    Verification.command(argv=["cargo", "test"], expect_exit=3),
+    Verification.command(argv=["cargo", "test"], expect_exit=3, protect=["tests/*", "conftest.py"]),
     Verification.file_contains("x"),
     Verification.file_equals(""),
     Verification.workspace_file_contains("a/b.txt", "needle"),
@@ -60,6 +60,11 @@ def test_what_has_a_default_may_be_left_out():
         (lambda: Verification.command(["a"], expect_exit=True), "expect_exit"),
         (lambda: Verification.command(["a"], expect_exit=-1), "expect_exit"),
         (lambda: Verification.command(["a"], expect_exit="0"), "expect_exit"),
+        (lambda: Verification.command(["a"], protect="*.py"), "protect"),
+        (lambda: Verification.command(["a"], protect=[""]), "protect"),
+        (lambda: Verification.command(["a"], protect=["tests/../x"]), "protect"),
+        (lambda: Verification.command(["a"], protect=["tests/"]), "protect"),
+        (lambda: Verification.command(["a"], protect=["a\nb"]), "protect"),
         (lambda: Verification.file_contains(""), "text"),
         (lambda: Verification.file_contains(None), "text"),
         (lambda: Verification.file_equals("\ud800"), "text"),
@@ -112,17 +117,15 @@ def test_all_problems_are_told_and_not_only_the_first():
 
 
 def test_kinds_that_nothing_evaluates_yet_say_so():
-    assert {criterion.kind for criterion in ALL if not criterion.is_supported} == {
-        CriterionKind.document_contains,
-        CriterionKind.each_compiles,
-        CriterionKind.review,
-    }
-    assert len(SUPPORTED) == 5
+    assert {criterion.kind for criterion in ALL if not criterion.is_supported} == {CriterionKind.document_contains}
+    assert len(SUPPORTED) == 7
 
 
 def test_the_worker_is_told_what_is_demanded():
     assert Verification.none().describe() == ""
     assert Verification.command(["sh", "-c", "a b"]).describe() == "the command `sh -c 'a b'` exits with 0"
+    protected = Verification.command(["make"], protect=["tests/*"])
+    assert protected.describe() == 'the command `make` exits with 0, and no file changed that matches "tests/*"'
     assert Verification.file_equals("a\nü").describe() == 'the file is exactly "a\\nü"'
     assert Verification.workspace_file_contains("d.txt", "done").describe() == 'the file "d.txt" contains "done"'
     assert all(criterion.describe() for criterion in ALL if criterion.kind is not CriterionKind.none)

@@ -11,20 +11,22 @@ from hypothesis import strategies as st
 from actors.agents.acted_on import ACTED_ON, AGENT_ACTED_ON
 from actors.agents.contract import TaskContract
 from actors.agents.policy import Act, Effect
+from actors.agents.ports import Completion, CompletionRequest, Estimate, UserTurn
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED, CriterionKind, Verification
 from actors.assembly.provider_spec import provider_of
+from actors.assembly.run_settings import RunSettings
 from actors.assembly.task_file import (
     MOST_LINE,
     SUPPORTED_PROVIDERS,
     ProviderKind,
     ProviderSpec,
-    RunSettings,
     read_task,
     validate_task,
 )
 from actors.containment.limits import Containment
 from actors.errors import ConfigError
+from actors.providers.exchange_codec import Exchange, Start, encode_line, fingerprint
 
 WHOLE = """
 [contract]
@@ -122,7 +124,7 @@ def test_an_override_is_a_toml_value_or_a_bare_text(whole: Path) -> None:
         ("agents.searcher.model=dear", "agents.searcher.model"),
         ("provider.model=dear", "provider.model"),
         ("provider.model=openai:gpt", "provider.model"),
-        ("agents.searcher.effort=high", "agents.searcher.effort"),
+        ("agents.searcher.effort=3", "agents.searcher.effort"),
         ("contract.verify.argv=[]", "contract.verify.argv"),
         ("prices.small.input=0.15", 'prices."small".input'),
         ("contract.agents.x.role=y", "contract.agents"),
@@ -200,11 +202,22 @@ def test_a_root_that_cannot_be_worked_in_is_told_by_its_key(least: Path) -> None
 
 # ── providers and models ────────────────────────────────────────────────────
 
+ASKED = CompletionRequest("s", (UserTurn("g"),))
+RECORDING = encode_line(Start("openai", "m", "")) + encode_line(
+    Exchange(1, fingerprint(ASKED), Estimate(1, 1), None, Completion("done"))
+)
+
 
 @pytest.mark.parametrize("kind", list(ProviderKind))
 def test_a_kind_of_provider_works_or_says_that_it_does_not_yet(least: Path, kind: ProviderKind) -> None:
     (least.parent / "s.json").write_text("[]")
-    more = {"compatible": ["provider.base_url=http://h/v1"], "scripted": ["provider.script=s.json"]}.get(kind, [])
+    (least.parent / "r.jsonl").write_bytes(RECORDING)
+    more = {
+        "compatible": ["provider.base_url=http://h/v1"],
+        "scripted": ["provider.script=s.json"],
+        # A table of its own: what is recorded has an address and a model already.
+        "replay": ["provider={ kind = 'replay', file = 'r.jsonl' }"],
+    }.get(kind, [])
     found = validate_task(least, [f"provider.kind={kind}", *more])
     if kind in SUPPORTED_PROVIDERS:
         assert found == []
@@ -222,6 +235,16 @@ def test_a_kind_of_provider_works_or_says_that_it_does_not_yet(least: Path, kind
         (["provider.kind=scripted", "provider.script=no.json"], "provider.script"),
         (["provider.script=task.toml"], "provider.script"),
         (["provider.kind=scripted", "provider.script=task.toml", "provider.base_url=http://h"], "provider.base_url"),
+        (["provider={ kind = 'replay' }"], "provider.file"),
+        (["provider={ kind = 'replay', file = 'no.jsonl' }"], "provider.file"),
+        # No recording.
+        (["provider={ kind = 'replay', file = 'task.toml' }"], "provider.file"),
+        (["provider={ kind = 'replay', file = 'task.toml', base_url = 'http://h' }"], "provider.base_url"),
+        (["provider={ kind = 'replay', file = 'task.toml', model = 'm' }"], "provider.model"),
+        (["provider.file=task.toml"], "provider.file"),
+        (["provider.record=no/r.jsonl"], "provider.record"),
+        # It holds something.
+        (["provider.record=task.toml"], "provider.record"),
         (["provider.kind=other"], "provider.kind"),
         (["provider.model=openai:"], "provider.model"),
         (["provider.model=anthropic/x"], "provider.model"),
@@ -240,6 +263,25 @@ def test_a_model_may_be_written_with_its_provider(least: Path, written: str) -> 
     assert (task.provider.model, agent.model) == ("gpt-5.6", "gpt-5.6")
 
 
+def test_a_replay_takes_the_models_of_whichever_provider_was_recorded_and_looks_for_its_own_in_the_file(
+    least: Path,
+) -> None:
+    (least.parent / "r.jsonl").write_bytes(RECORDING)
+    replay = ["provider={ kind = 'replay', file = 'r.jsonl' }", "agents.a.model=anthropic:x"]
+    ceiling = ["containment={ max_total_agents = 2, max_concurrent = 1, max_depth = 1, max_total_tokens = 9 }"]
+    ceiling += ['containment.max_total_cost="1"', "prices.x={ input = '1', output = '1' }"]
+    task = read_task(least, [*replay, *ceiling])
+    assert [agent.model for agent in task.contract.agents] == ["x"]
+    provider = provider_of(task.provider)
+    assert (provider.name, getattr(provider, "default_model", None)) == ("openai", "m")
+
+
+def test_looking_at_a_task_that_records_leaves_no_file_behind(least: Path) -> None:
+    assert validate_task(least, ["provider.record=run.jsonl"]) == []
+    assert not (least.parent / "run.jsonl").exists()
+    assert read_task(least, ["provider.record=run.jsonl"]).provider.record == str(least.parent / "run.jsonl")
+
+
 def test_the_model_of_a_gateway_may_begin_with_the_name_of_a_provider(least: Path) -> None:
     gateway = ["provider.kind=compatible", "provider.base_url=http://h/v1"]
     [(_path, text)] = validate_task(least, [*gateway, "provider.model=openai/gpt-5.6"])
@@ -249,7 +291,7 @@ def test_the_model_of_a_gateway_may_begin_with_the_name_of_a_provider(least: Pat
 
 def test_a_kind_that_is_none_is_answered_with_the_kinds_that_work_and_no_others(least: Path) -> None:
     [(path, text)] = validate_task(least, ["provider.kind=opnai"])
-    assert (path, text) == ("provider.kind", "must be one of compatible, openai, scripted, not 'opnai'")
+    assert (path, text) == ("provider.kind", "must be one of compatible, openai, replay, scripted, not 'opnai'")
     assert set(text.removeprefix("must be one of ").partition(", not")[0].split(", ")) == SUPPORTED_PROVIDERS
 
 
@@ -382,9 +424,7 @@ UNSUPPORTED = {
     "max_wait_secs": "3",
     "memory": "{ max_entries = 1 }",
     "lease_ttl": "10",
-    "exec_sandbox": "read_only",
     "skills": "skills",
-    "effort": "high",
     "commit_identity": '{ name = "a", email = "b@c" }',
     "max_parallel_reads": "1",
     "pause_scope": "tree",
@@ -404,18 +444,20 @@ def test_what_nothing_acts_on_is_refused_and_never_ignored(least: Path, name: st
     assert "is not supported by this version" in text
 
 
-def test_what_nothing_acts_on_in_a_named_agent_is_refused_in_its_own_table(least: Path) -> None:
-    values = {"effort": "high", "worktree": "true"}
-    assert {field.name for field in attrs.fields(AgentDef)} == AGENT_ACTED_ON | set(values)
-    for name, value in values.items():
-        assert paths_of(least, f"agents.a.{name}={value}") == [f"agents.a.{name}"]
+def test_every_field_of_a_named_agent_is_acted_on(least: Path) -> None:
+    assert {field.name for field in attrs.fields(AgentDef)} == AGENT_ACTED_ON
+    assert paths_of(least, "agents.a.worktree=1") == ["agents.a.worktree"]
+
+
+def test_a_named_agent_that_keeps_a_tool_which_nobody_has_is_told_the_tools(least: Path) -> None:
+    assert validate_task(least, ['agents.a.tools=["grep", "spawn_agent"]']) == []
+    [(path, text)] = validate_task(least, ['agents.a.tools=["grpe"]'])
+    assert path == "agents.a.tools" and "grpe" in text and "grep" in text
 
 
 def test_a_criterion_that_nothing_evaluates_yet_is_refused(least: Path) -> None:
-    [(_path, text)] = validate_task(least, ['contract.verify={ kind = "review", rubric = "r" }'])
-    assert "not supported by this version" in text
-    for verify in ('{ kind = "review", rubric = "r" }', '{ kind = "each_compiles", files = ["a"] }'):
-        assert paths_of(least, f"contract.verify={verify}") == ["contract.verify.kind"]
+    [(path, text)] = validate_task(least, ['contract.verify={ kind = "document_contains", file = "a", needle = "b" }'])
+    assert path == "contract.verify.kind" and "not supported by this version" in text
 
 
 def test_a_criterion_that_is_none_is_answered_with_those_that_work_and_no_others(least: Path) -> None:
@@ -447,6 +489,41 @@ def test_an_unknown_key_is_answered_with_the_one_that_may_have_been_meant(
     found = dict(validate_task(least, [override]))
     [text] = [text for text in found.values() if text.startswith("unknown key")]
     assert text == ("unknown key; remove it" if meant is None else f"unknown key; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("max_steps=3", "contract.max_steps"),
+        ("contract.max_total_tokens=3", "containment.max_total_tokens"),
+        ("containment.max_steps=3", "contract.max_steps"),
+        ("verify.kind=none", "contract.verify"),
+        ("write=allow", "policy.defaults.write"),
+        ("contract.containment={}", "containment"),
+        # A slip of the pen besides.
+        ("max_step=3", "contract.max_steps"),
+        ("file=a", "one of contract.file, contract.verify.file, provider.file, reviewer.file"),
+        # Only tables that the file has are told, if there are any.
+        ("deny_write=true", "agents.NAME.deny_write"),
+        ("cached_input=1", "prices.MODEL.cached_input"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_answered_with_the_places_where_it_is_known(
+    least: Path, override: str, meant: str
+) -> None:
+    [(place, text)] = [each for each in validate_task(least, [override]) if each[1].startswith("unknown key")]
+    assert override.startswith(place) and text == f"unknown key; did you mean {meant}?"
+
+
+def test_a_key_of_named_agents_is_told_with_the_names_that_the_file_has(least: Path) -> None:
+    prices = ['prices."m.1".input="1"', 'prices."m.1".output="1"']
+    found = dict(validate_task(least, ["max_steps=3", "cached_input=1", "agents.a.role=r", *prices]))
+    assert found == {
+        "max_steps": "unknown key; did you mean one of contract.max_steps, agents.a.max_steps?",
+        "cached_input": 'unknown key; did you mean prices."m.1".cached_input?',
+    }
+    many = validate_task(least, ["max_steps=3", *(f"agents.a{number}.role=r" for number in range(100))])
+    assert len(many) == 1 and many[0][1].endswith(", agents.a4.max_steps, ...?")
 
 
 def test_a_problem_is_one_line_whatever_the_file_holds(least: Path) -> None:

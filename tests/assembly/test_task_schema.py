@@ -15,8 +15,9 @@ from actors.agents.contract import TaskContract
 from actors.agents.roster import AgentDef
 from actors.agents.verification import SUPPORTED
 from actors.assembly.provider_spec import ProviderSpec
+from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import read_document
-from actors.assembly.task_file import TABLES, RunSettings, validate_task
+from actors.assembly.task_file import validate_task
 from actors.assembly.task_schema import task_schema
 from actors.containment.limits import Containment
 
@@ -154,6 +155,7 @@ def test_every_key_of_the_schema_is_read_and_no_other_key_is(file: Path, at: str
         ("contract", TaskContract, ACTED_ON - {"agents"}),
         ("containment", Containment, None),
         ("provider", ProviderSpec, None),
+        ("reviewer", ProviderSpec, None),
         ("run", RunSettings, None),
         ("agents", AgentDef, AGENT_ACTED_ON - {"name"}),
     ],
@@ -168,6 +170,7 @@ def test_every_field_of_a_record_that_is_acted_on_is_in_the_schema(
 
 
 VALUES = {"argv": ["x"], "expect_exit": 0, "text": "t", "file": "f", "needle": "n"}
+VALUES |= {"protect": ["a"], "files": ["f"], "rubric": "r", "allow_self_review": True}
 CRITERIA = SCHEMA["properties"]["contract"]["properties"]["verify"]["oneOf"]
 
 
@@ -200,7 +203,7 @@ GOOD = [
     ["contract.max_duration=3", "contract.max_tokens=0", "contract.constraints=['c']"],
     ["contract.retry.max=5", "contract.stall={ window = 0 }", "contract.on_unknown_price=tokens_only"],
     ['containment.max_total_cost="1.5"', "containment.max_total_duration=0.5", "containment.max_total_calls=1"],
-    ["provider.base_url=http://h/v1"],
+    ["provider.base_url=http://h/v1", "provider.record=run.jsonl"],
     ["policy.layers=[{ name = 'a', rules = [] }, { name = 'b', narrows = true, rules = [] }]"],
     ["policy.layers=[{ name = 'a', rules = [{ act = 'exec', effect = 'ask', pattern = 'make' }] }]"],
     ["prices.m.cached_input='0'", "prices.m.tiers=[{ floor = 9, input = '1', output = '2' }]", "prices.m.request='1'"],
@@ -210,10 +213,10 @@ GOOD = [
 BAD = [
     "x=1", "contract={}", "provider={}", "contract.goal=3", "contract.file=a", "contract.max_steps='3'",
     "contract.max_steps=-1", "contract.max_steps=1.5", "contract.max_steps=true", "contract.constraints=c",
-    "contract.agents={ a = {} }", "contract.effort=high", "contract.retry={ bsae = 1 }", "contract.verify={}",
+    "contract.agents={ a = {} }", "contract.effort=3", "contract.retry={ bsae = 1 }", "contract.verify={}",
     "contract.verify.kind=review", "contract.verify.kind=nothing", "contract.verify.argv=make", "contract.on_unknown_price=x",
     "contract={ goal = 'g' }", "contract={ goal = 'g', file = 'f' }", "containment={}", "containment.max_total_cost=1.5",
-    "containment.max_total_cost='-1'", "containment.max_depth=-1", "provider.kind=replay", "provider.kind=other",
+    "containment.max_total_cost='-1'", "containment.max_depth=-1", "provider.kind=anthropic", "provider.kind=other",
     "provider.model=3", "policy.defaults.net=maybe", "policy.defaults.fly=deny", "policy.layers={}", "policy.x=1",
     "policy.layers=[{ rules = [] }]", "policy.layers=[{ name = 'a' }]", "policy.layers=[{ name = '', rules = [] }]",
     "policy.layers=[{ name = 'a', rules = [{ act = 'read', effect = 'deny' }] }]",
@@ -221,7 +224,7 @@ BAD = [
     "policy.layers=[{ name = 'a', rules = [{ act = 'read', effect = 'deny', blog = 'a' }] }]",
     "policy.layers=[{ name = 'a', rules = [], x = 1 }]", "prices.m.input=0.15", "prices.m.x='1'", "prices.n={}",
     "prices.m.tiers=[{ input = '1', output = '2' }]", "run.approve=maybe", "run.cleanup_allowance='5'", "run.x=1",
-    "agents.a.allow_write=true", "agents.a.worktree=true", "agents.a.deny_write=1", "agents.a=1",
+    "agents.a.allow_write=true", "agents.a.worktree=1", "agents.a.deny_write=1", "agents.a=1",
 ]  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from actors.agents.rows import LiveSeen, RunStarted
 from actors.agents.snapshots import AgentView, MailboxView, TreeSnapshot, encode_snapshot
 from actors.cli import following
 from actors.cli.following import show_live
-from actors.cli.live_picture import brief_time, live_picture
+from actors.cli.live_picture import live_picture
+from actors.cli.phrases import brief_time
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.slots import Tally
@@ -264,7 +265,7 @@ def test_in_a_pipe_each_new_picture_is_printed_until_the_run_ends(tmp_path: Path
     # It ended: from now on it is not live.
     later = show(tmp_path, run_id_of_ended(tmp_path))
     out, errors = later.communicate(timeout=20)
-    assert (later.returncode, out) == (2, "") and "is not live, it has ended (interrupted)" in errors
+    assert (later.returncode, out) == (2, "") and "is not live, it is paused (interrupted)" in errors
 
 
 def run_id_of_ended(folder: Path) -> str:

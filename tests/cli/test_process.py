@@ -3,8 +3,10 @@
 import json
 import os
 import pty
+import re
 import resource
 import select
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -81,7 +83,7 @@ def wait_for_agent(folder: Path) -> None:
 
 
 def small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200 * 1024, 200 * 1024))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400 * 1024, 400 * 1024))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
@@ -94,9 +96,30 @@ def test_a_store_that_cannot_grow_is_a_line_exit_1_and_a_json_object(tmp_path: P
     assert running.returncode == 1 and "Traceback" not in err
     assert [line.startswith("error: .actors/runs.db: ") for line in err.splitlines()].count(True) == 1
     report = json.loads(out.splitlines()[-1])
-    assert report["outcome"]["kind"] == "failed" and "runs.db" in report["outcome"]["message"]
-    assert (report["status"], report["terminal"], report["resumable"]) == ("failed", None, False)
+    assert report["outcome"]["kind"] == "interrupted" and "runs.db" in report["outcome"]["message"]
+    assert (report["status"], report["terminal"], report["resumable"]) == ("paused", None, True)
     assert report["store"] == ".actors/runs.db" and report["tree"]["agents"] == 1
+    # With room again it goes on.
+    again = shell(tmp_path, f"actors resume {report['run_id']} --json --quiet")
+    went_on = json.loads(again.stdout)
+    assert (again.returncode, again.stderr) == (3, "") and went_on["outcome"]["kind"] == "step_cap_reached"
+    assert shell(tmp_path, f"actors trace --check {report['run_id']}").returncode == 0
+
+
+def test_a_store_that_cannot_grow_is_one_line_for_people_and_no_line_of_a_logger(tmp_path: Path) -> None:
+    script = [{"text": "x" * 4_000, "calls": [["write_file", {"path": f"{n}.txt", "content": "y" * 4_000}]]} for n in range(59)]
+    for flag in ("--quiet", "--stream-json"):
+        running = begun(task(tmp_path, script), "run", "task.toml", flag, preexec_fn=small_files)
+        _, err = running.communicate(timeout=60)
+        assert (running.returncode, err) == (1, "error: .actors/runs.db: disk I/O error\n"), flag
+        for file in (tmp_path / ".actors").iterdir():
+            file.unlink()
+
+
+def test_a_store_that_cannot_be_made_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "xyz").write_bytes(b"not a database, but long enough to look like one" * 100)
+    done = shell(task(tmp_path, HANG), "actors run task.toml --store ./xyz")
+    assert done.returncode == 2 and done.stderr.startswith("error: ./xyz: ") and done.stderr.count("xyz") == 1
 
 
 # ── signals ─────────────────────────────────────────────────────────────────
@@ -219,14 +242,14 @@ def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
 # ── what a stopped run says ─────────────────────────────────────────────────
 
 
-def test_a_stopped_run_says_how_to_look_at_it(tmp_path: Path) -> None:
+def test_a_stopped_run_says_how_it_goes_on(tmp_path: Path) -> None:
     running = begun(task(tmp_path, HANG), "run", "task.toml", "--quiet")
     wait_for_agent(tmp_path)
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=20)
-    assert "resume" not in out
     command = out.splitlines()[-1].partition("actors ")[2]
-    shown = shell(tmp_path, f"actors {command} --json")
+    assert command.startswith("resume ")
+    shown = shell(tmp_path, f"actors {command.replace('resume', 'show')} --json")
     report = json.loads(shown.stdout)
     assert shown.returncode == 0 and report["resumable"] and report["outcome"]["kind"] == "interrupted"
 
@@ -248,6 +271,32 @@ def test_a_stopped_demo_promises_only_what_is_kept(tmp_path: Path, kept: bool) -
         else:
             assert ("actors show" in out) is kept and ("Nothing of this run is kept" in out) is not kept
             assert "resume" not in out
+
+
+def test_a_demo_at_a_pace_says_first_how_to_look_at_it_live(tmp_path: Path) -> None:
+    running = begun(tmp_path, "demo", "--pace", "10")
+    assert running.stderr is not None
+    first, look = running.stderr.readline(), running.stderr.readline()
+    run_id = first.removeprefix("run ").partition(":")[0]
+    assert first == f"run {run_id}: to look at it live, copy this line into a second terminal\n"
+    assert look.startswith(f"actors show --live {run_id} --store /")
+    # From another folder, too.
+    seen = shell(Path("/"), f"{look.strip()} --json")
+    assert seen.returncode == 0, seen.stderr
+    report = json.loads(seen.stdout)
+    assert report["run_id"] == run_id and report["agents"][0]["state"] == "working"
+    # Room for all answers one after another: 3 of the root, 2 of each writer, 3 of them at a time.
+    assert report["seconds_left"] == pytest.approx(60 + 15 * 7, abs=10)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=20)
+    assert running.returncode == 130
+
+
+def test_a_demo_without_a_pace_ends_as_fast_as_ever_and_one_for_a_script_says_nothing(tmp_path: Path) -> None:
+    assert "--live" not in shell(tmp_path, "actors demo --agents 1").stderr
+    for flag in ("--quiet", "--json"):
+        assert shell(tmp_path, f"actors demo --agents 1 --pace 0 {flag}").stderr == ""
+    assert shell(tmp_path, "actors demo --pace 31").returncode == 2
 
 
 @pytest.mark.slow
@@ -291,6 +340,23 @@ def test_a_reader_that_has_gone_ends_no_command(tmp_path: Path) -> None:
     ):
         done = shell(tmp_path, f"actors {line} | true; exit ${{PIPESTATUS[0]}}")
         assert (done.returncode, done.stderr) == (code, ""), line
+
+
+def test_a_trace_ends_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
+    task(tmp_path, [{"calls": [WRITE]}] * 3)
+    assert shell(tmp_path, "actors run task.toml --quiet").returncode == 0
+    connection = sqlite3.connect(tmp_path / ".actors" / "runs.db")
+    [(run,)] = connection.execute("SELECT run_id FROM runs").fetchall()
+    event = json.dumps({"kind": "tool_call", "run_id": run, "path": "root", "depth": 0, "step": 1, "tool": "x" * 50})
+    connection.executemany("INSERT INTO run_events (tree_id, run_id, event, at) VALUES (?, ?, ?, '')", [(run, run, event)] * 20_000)
+    # Whoever came as far as this would fail.
+    connection.execute("INSERT INTO run_events (tree_id, run_id, event, at) VALUES (?, ?, 'no event', '')", (run, run))
+    connection.commit()
+    connection.close()
+    for flags in ("", "--json"):
+        done = shell(tmp_path, f"actors trace {run} {flags} | head -1; exit ${{PIPESTATUS[0]}}")
+        assert (done.returncode, len(done.stdout.splitlines()), done.stderr) == (0, 1, ""), flags
+    assert shell(tmp_path, f"actors trace {run} > /dev/null").returncode == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -373,6 +439,32 @@ def on_terminal(folder: Path, *answers: str) -> tuple[int, str]:
 
 
 ASKS = BASE.replace('write = "allow"', 'write = "ask"')
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_picture_leaves_room_for_the_echo_of_ctrl_c_on_its_last_line(tmp_path: Path, follows: bool) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "CI"}
+    environment |= {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "80", "LINES": "24"}
+    ours, theirs = pty.openpty()
+    beside = subprocess.PIPE if follows else theirs
+    running = begun(tmp_path, "demo", "--pace", "10", stderr=beside, env=environment)
+    looking = running
+    if follows:
+        assert running.stderr is not None and running.stderr.readline()
+        arguments = shlex.split(running.stderr.readline())[1:]
+        looking = begun(tmp_path, *arguments, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    seen, last = b"", None
+    while last is None:
+        assert select.select([ours], [], [], 20)[0], seen
+        seen += os.read(ours, 65_536)
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="ignore"))
+        last = re.search(r"root {2}[^\r\n]*…", plain)
+    assert len(last[0]) == 78
+    for process in {running, looking}:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    os.close(ours)
 
 
 def test_a_question_tells_what_it_hides_and_shows_it_when_asked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ import attrs
 import pytest
 from rich.console import Console
 
+from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.ports import RunSummary
-from actors.agents.rows import RunStarted
+from actors.agents.rows import EventSeen, RunFinished, RunStarted
 from actors.agents.snapshots import AgentView, TreeSnapshot
 from actors.cli import viewing
+from actors.cli.following import show_live
 from actors.cli.live_picture import live_picture
 from actors.cli.main import cli
 from actors.cli.phrases import phrase, progress_line
@@ -215,7 +218,7 @@ STEPS = {"abcdefghjk": 12}
 
 @pytest.mark.parametrize("width", [60, 66, 80, 100, 200])
 def test_a_list_cuts_only_time_and_goal_to_the_width_of_a_terminal(width: int) -> None:
-    heading, first, second = run_list(RUNS, STEPS, width)
+    heading, first, second = run_list(RUNS, STEPS, {}, width)
     assert max(map(len, (heading, first, second))) <= width
     assert first.split()[:4] == ["abcdefghjk", "completed", "budget_ceiling_reached", "12"]
     assert second.split()[:4] == ["zzzzzzzzzz", "running", "-", "0"]
@@ -223,13 +226,18 @@ def test_a_list_cuts_only_time_and_goal_to_the_width_of_a_terminal(width: int) -
     assert (STAMP[:19].replace("T", " ") in first) == (width >= 100) and ("01-02 03:04" in first) == (width >= 80)
 
 
+def test_a_run_that_is_silent_is_listed_as_such_and_not_as_running() -> None:
+    *_, second = run_list(RUNS, STEPS, {"zzzzzzzzzz": 130.0}, None)
+    assert second.split()[:5] == ["zzzzzzzzzz", "silent", "2", "min", "-"]
+
+
 def test_a_list_on_a_very_narrow_terminal_still_has_the_whole_id() -> None:
-    _, first, _ = run_list(RUNS, STEPS, 20)
+    _, first, _ = run_list(RUNS, STEPS, {}, 20)
     assert first.split() == ["abcdefghjk", "completed", "budget_ceiling_reached", "12"]
 
 
 def test_a_list_in_a_pipe_is_whole_and_has_no_trailing_spaces(ran: Ran) -> None:
-    lines = list(run_list(RUNS, STEPS, None))
+    lines = list(run_list(RUNS, STEPS, {}, None))
     assert lines[1].split()[4] == STAMP and lines[1].endswith("end") and "…" not in lines[1]
     assert [line.index(word) for line, word in zip(lines, ("goal", "a goal", "short"), strict=True)].count(lines[0].index("goal")) == 3
     listed = ran.actors("list").splitlines()
@@ -357,6 +365,75 @@ def test_streamed_events_look_like_those_of_a_trace(tmp_path: Path) -> None:
         assert list(event) == [key for key in stored if key != "sequence"]
         assert len(event["at"]) == len(stored["at"]) and event["at"].endswith("Z")
         assert event | {"at": 0} == {key: value for key, value in stored.items() if key != "sequence"} | {"at": 0}
+
+
+# ── how a run stands that has no end ────────────────────────────────────────────
+
+
+async def standing(file: Path, age: str, live_age: str | None, *rows: Any) -> str:
+    """Make a store with one run that began so long ago and showed itself so long ago, and give the id."""
+    async with Store.open(file) as store:
+        await store.commit(RunStarted("abc", "abc", "root", 0, None, "g"), *rows)
+    connection = sqlite3.connect(file)
+    connection.execute(f"UPDATE runs SET started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{age}')")
+    if live_age is not None:
+        seen = f"strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{live_age}')"
+        connection.execute(f"INSERT INTO live (tree_id, snapshot, taken_at) VALUES ('abc', '', {seen})")
+    connection.commit()
+    connection.close()
+    return "abc"
+
+
+@pytest.mark.parametrize(
+    ("age", "live_age", "status", "state", "silent"),
+    [
+        ("2 seconds", None, "running", "… running", None),
+        ("3 hours", "2 seconds", "running", "… running", None),
+        ("3 hours", "130 seconds", "silent 2 min", "? running, but not heard of for 2 min: its process may be gone", 130),
+        # Killed before it had shown itself.
+        ("3 hours", None, "silent 3 h", "? running, but not heard of for 3 h: its process may be gone", 10_800),
+    ],
+)
+async def test_a_run_whose_process_is_gone_is_told_from_a_live_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    age: str, live_age: str | None, status: str, state: str, silent: int | None,
+) -> None:  # fmt: skip
+    file = str(tmp_path / "runs.db")
+    run = await standing(Path(file), age, live_age)
+    viewing.list_runs(file, False)
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"abc  {status}  -")
+    viewing.show(run, file, False)
+    picture, _, table = capsys.readouterr().out.partition("\n\n")
+    assert picture == f"{state[0]} root running  g" and f"state   {state}\n" in table and "ended" not in table
+    for look in (lambda: viewing.list_runs(file, True), lambda: viewing.show(run, file, True)):
+        look()
+        told = json.loads(capsys.readouterr().out)
+        told = told[0] if isinstance(told, list) else told
+        assert told["status"] == "running" and told["outcome"] is None
+        assert told["silent_seconds"] == (None if silent is None else pytest.approx(silent, abs=5))
+
+
+async def test_a_run_that_was_stopped_by_a_signal_is_paused_in_every_view(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "runs.db")
+    detail = json.dumps(Outcome(OutcomeKind.interrupted).to_json())
+    ended = RunFinished("abc", "paused", "interrupted", detail, None, False, 0, 0, 0, 0, 0, 0, 0, False, 10)
+    told = {"kind": "finished", "run_id": "abc", "path": "root", "depth": 0, "outcome": "interrupted", "steps": 0}
+    run = await standing(Path(file), "3 hours", None, ended, EventSeen("abc", "abc", json.dumps(told)))
+    viewing.list_runs(file, False)
+    assert capsys.readouterr().out.splitlines()[1].startswith("abc  paused  interrupted")
+    viewing.show(run, file, False)
+    shown = capsys.readouterr().out
+    assert shown.startswith("‖ root interrupted") and "\npaused  ‖ interrupted\n" in shown and "ended" not in shown
+    viewing.trace(run, file, False)
+    assert "root: paused: interrupted after 0 steps" in capsys.readouterr().out
+    viewing.list_runs(file, True)
+    [listed] = json.loads(capsys.readouterr().out)
+    assert (listed["status"], listed["outcome"], listed["silent_seconds"]) == ("paused", "interrupted", None)
+    for as_json in (False, True):
+        with pytest.raises(ConfigError, match=r"abc is not live, it is paused \(interrupted\): leave out --live"):
+            show_live(run, file, as_json)
 
 
 # ── which run, and which store ──────────────────────────────────────────────────

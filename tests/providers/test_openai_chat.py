@@ -1,8 +1,10 @@
 """The provider over real HTTP: every way an endpoint can fail ends in one typed error, in time, with an empty pool."""
 
 import gc
+import json
 import random
 import socket
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -392,13 +394,46 @@ async def test_the_key_is_in_no_text_of_the_provider(caplog):
             assert error.__context__ is None
 
 
-@pytest.mark.parametrize("key", ["k", "[key]", "ey", "aaaaaaaaaa"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_repeats_the_key_or_another_credential_is_given_without_it(monkeypatch, stream):
+    monkeypatch.setenv("OTHER_TOKEN", "canary-of-somebody-else")
+    said = Answer(text=f"you are {CANARY}", calls=(SaidCall("probe", json.dumps({"a": f"{CANARY} canary-of-somebody-else"})),))
+    async with open_model_server([said]) as server:
+        async with provider_of(server, stream=stream) as provider:
+            completion = await provider.complete(REQUEST)
+    assert completion.text == "you are [key]"
+    assert json.loads(completion.calls[0].arguments) == {"a": "[key] [key]"}
+
+
+async def test_a_client_that_fails_with_the_key_in_its_text_is_told_by_its_class_only():
+    class Client(httpx.AsyncClient):
+        async def send(self, *_: object, **__: object) -> httpx.Response:
+            raise RuntimeError(f"no way to send {CANARY}")
+
+    async with Client() as client:
+        async with OpenAIChat(base_url="http://model.invalid/v1", api_key=CANARY, client=client) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider.complete(REQUEST)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "RuntimeError" in str(caught.value) and CANARY not in told
+
+
+@pytest.mark.parametrize("key", ["k", "[key]", "ey", "abcdefgh12"])
 async def test_an_odd_key_is_hidden_without_going_round_in_circles(key):
     async with open_model_server([Answer(status=400, body=f"<{key}|{key}{key}>")]) as server:
         async with OpenAIChat(base_url=server.base_url, api_key=key) as provider:
             with pytest.raises(ProviderError) as caught:
                 await provider.complete(REQUEST)
             assert caught.value.message.endswith("<[key]|[key][key]>")
+
+
+async def test_a_key_that_repeats_itself_leaves_no_end_of_it():
+    key = "a" * 10
+    async with open_model_server([Answer(status=400, body=f"<{key}|{key}{key}>")]) as server:
+        async with OpenAIChat(base_url=server.base_url, api_key=key) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider.complete(REQUEST)
+            assert caught.value.message.endswith("<[key]|[key]>")
 
 
 @pytest.mark.parametrize("filler", range(280, 306))

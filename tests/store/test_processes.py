@@ -134,7 +134,7 @@ async def test_another_process_that_only_looks_takes_no_log_from_below_a_live_st
         with open_reader(path) as reader:
             assert len(reader.trace("t")) == 1
         before = log.stat().st_ino
-        looked = subprocess.run(
+        looked = subprocess.run(  # noqa: ASYNC221
             [sys.executable, "-c", LOOK, str(path)], check=True, capture_output=True, text=True, timeout=30
         )
         assert looked.stdout == "1\n" and log.stat().st_ino == before

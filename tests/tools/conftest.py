@@ -8,8 +8,17 @@ from pathlib import Path
 import attrs
 import pytest
 
+from actors.agents.belongings import Belongings
+from actors.agents.confinement import Confinement
+from actors.agents.contract import ExecSandbox
+from actors.agents.exec_judging import judge_command
+from actors.agents.judging import FileText
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, ActRefused, Refusal
+
+
+def _no_nursery(*_: object) -> None:
+    raise AssertionError("this test lets nothing outlive a call")
 
 
 @attrs.define
@@ -24,6 +33,28 @@ class Context:
     contents: list[str] = attrs.Factory(list)
     leaked: list[int] = attrs.Factory(list)
     meanwhile: Callable[[], None] = lambda: None
+    # What a process that is gone noted of this call: the digest, and whether bytes changed.
+    noted: tuple[str, bool] | None = None
+    intended: list[tuple[str, str, bool]] = attrs.Factory(list)
+    key: str = "run#1.1"
+    # The tests of the sandbox name another one; all others are about what happens without.
+    confinement: Confinement = Confinement(ExecSandbox.full_access)
+    lines: list[str] = attrs.Factory(list)
+    belongings: Belongings = attrs.Factory(lambda: Belongings(_no_nursery))
+    # What files held before they were first changed, when somebody may review.
+    touched: dict[str, FileText] | None = None
+
+    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+        self.intended.append((target, after, changes))
+        return self.noted == (after, True)
+
+    def wrote(self, target: str, now: str) -> bool:
+        return self.noted == (now, True)
+
+    async def touch(self, target: str, look: Callable[[], FileText]) -> None:
+        # As where nobody reviews: it is not even looked at.
+        if self.touched is not None:
+            self.touched.setdefault(target, look())
 
     async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         self.contents.append(content)
@@ -33,6 +64,21 @@ class Context:
             decision = self.policy.explain(act, each)
             if decision.effect is not Effect.allow:
                 raise ActRefused(Refusal(act, each, decision.rule, decision.layer))
+
+    async def authorise_commands(
+        self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+    ) -> None:
+        self.lines.append(line)
+        seen = [(Act.exec, each.target, each.decision) for argv in commands for each in judge_command(self.policy, argv)]
+        for act, targets in ((Act.read, reads), (Act.write, writes)):
+            seen += [(act, target, self.policy.explain(act, target)) for target in targets]
+        self.asked += [(act, target) for act, target, _ in seen]
+        self.meanwhile()
+        # The strictest one speaks, as in the real one; nobody here says yes to what is asked.
+        for wanted in (Effect.deny, Effect.ask):
+            for act, target, decision in seen:
+                if decision.effect is wanted:
+                    raise ActRefused(Refusal(act, target, decision.rule, decision.layer, f"{wanted} by policy"))
 
     def may_read(self, target: str) -> bool:
         return self.policy.explain(Act.read, target).effect is Effect.allow

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from actors.agents.call_journal import is_replayable
 from actors.agents.policy import Policy
 from actors.agents.ports import Act, ActRefused, ObservationKind, Tool
 from actors.errors import ToolFailed
@@ -102,8 +103,12 @@ def test_the_names_of_the_built_in_tools_come_from_the_tools_themselves():
     names = [tool.spec.name for tool in tools]
     assert len(set(names)) == len(names)
     assert tool_names() == set(names)
-    assert {"read_file", "write_file", "edit_file", "list_dir", "find", "grep", "exec"} == set(names)
-    assert {tool.spec.name for tool in tools if tool.read_only} == {"read_file", "list_dir", "find", "grep"}
+    files = {"read_file", "write_file", "edit_file", "list_dir", "find", "grep"}
+    assert files | {"exec", "shell", "shell_start", "shell_poll", "shell_kill"} == set(names)
+    read_only = {"read_file", "list_dir", "find", "grep", "shell_poll"}
+    assert {tool.spec.name for tool in tools if tool.read_only} == read_only
+    # What may be run again when its process ended in the middle; all else is put to the operator.
+    assert [tool.spec.name for tool in tools if not is_replayable(tool)] == ["shell_start"]
 
 
 def test_a_schema_is_closed_and_names_what_must_be_given():

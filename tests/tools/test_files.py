@@ -10,6 +10,7 @@ from actors.agents.policy import Policy
 from actors.agents.ports import Act, ActRefused, ObservationKind
 from actors.agents.prompt import ENTRY_CHARS
 from actors.errors import ToolFailed
+from actors.tools import whole_files
 from actors.tools.edit_file import EditFile, edited
 from actors.tools.list_dir import MOST_SHOWN, ListDir
 from actors.tools.read_file import BUILT_IN_CEILING, ReadFile
@@ -352,6 +353,28 @@ async def test_what_is_no_directory_or_lies_outside_is_not_listed(root, context)
     assert '"a.txt": not a directory' in await refused(ListDir(), {"path": "a.txt"}, context)
     assert "leads out of the workspace" in await refused(ListDir(), {"path": "out"}, context)
     assert '"no": no such file' in await refused(ListDir(), {"path": "no"}, context)
+
+
+async def test_what_a_killed_process_left_beside_a_file_is_taken_away_by_the_same_call(root, context, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(whole_files.os, "replace", killed)
+    with monkeypatch.context() as dead:
+        # A process that is killed cleans nothing up.
+        dead.setattr(whole_files.os, "unlink", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            await WriteFile().run({"path": "a.txt", "content": "one"}, context)
+    left = [file.name for file in root.iterdir() if file.suffix == ".tmp"]
+    assert len(left) == 1
+    monkeypatch.undo()
+    # Also when somebody else has written the same meanwhile, and nothing is to be done.
+    (root / "a.txt").write_text("one")
+    await WriteFile().run({"path": "a.txt", "content": "one"}, context)
+    assert not (root / left[0]).exists()
 
 
 # ── arguments ───────────────────────────────────────────────────────────────

@@ -196,7 +196,7 @@ def test_a_file_that_becomes_a_link_before_it_is_replaced_is_not_written_through
     (root / "a.txt").write_text("old")
     swapped = swapping(root, "a.txt", target)
     with swapped.parent("a.txt") as (above, name), pytest.raises((ToolFailed, OSError)):
-        replace_bytes(above, name, b"new", swapped.between)
+        replace_bytes(above, name, b"new", swapped.between, key="run#1.1")
     assert (root.parent / "secret" / "key.txt").read_text() == "canary\n"
     assert (root / "moved").read_text() == "old"
 

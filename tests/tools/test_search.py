@@ -212,3 +212,21 @@ async def test_marks_tell_whether_something_changed(filled):
     assert await marks(workspace, 100) != before
     assert await marks(workspace, 3) is None
     assert await marks(Workspace(str(filled / "gone")), 100) is None
+
+
+@pytest.mark.parametrize("tool", ["find", "grep"])
+async def test_a_directory_that_cannot_be_listed_is_counted_and_said(root, context, monkeypatch, tool):
+    (root / "shut").mkdir()
+    (root / "shut" / "a.txt").write_text("needle\n")
+    (root / "b.txt").write_text("needle\n")
+
+    def between(name: str) -> None:
+        if name == "shut":
+            (root / "shut").rename(root / "moved")
+            (root / "shut").symlink_to("../secret")
+
+    monkeypatch.setattr("actors.tools.search.Workspace", lambda at: Workspace(at, between))
+    asked = {"name_glob": "*.txt"} if tool == "find" else {"pattern": "needle|canary"}
+    seen = await (Find() if tool == "find" else Grep()).run(asked, context)
+    assert "b.txt" in seen.text and "key.txt" not in seen.text and "canary" not in seen.text
+    assert "[1 directories were left out: they cannot be listed]" in seen.text

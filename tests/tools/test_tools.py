@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from actors.agents.confinement import Confinement
+from actors.agents.contract import ExecSandbox
 from actors.agents.ports import Act, ActRefused, Observation, ObservationKind, Refusal
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
@@ -31,12 +33,29 @@ class Context:
         self.asked: list[tuple[str, str]] = []
         self.leaked: list[int] = []
         self._denied = set(denied)
+        self.key = "run#1.1"
+        self.confinement = Confinement(ExecSandbox.full_access)
+
+    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+        return False
+
+    def wrote(self, target: str, now: str) -> bool:
+        return False
+
+    async def touch(self, target: str, look: object) -> None:
+        pass
 
     async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         for each in (target, *more):
             self.asked.append((act.value, each))
             if each in self._denied:
                 raise ActRefused(Refusal(act, each))
+
+    async def authorise_commands(
+        self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
+    ) -> None:
+        for argv in commands:
+            await self.authorise(Act.exec, argv[0], *([line] if line != argv[0] else []))
 
     def may_read(self, target: str) -> bool:
         return target not in self._denied
@@ -61,7 +80,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_names_are_those_of_the_registry() -> None:
-    assert tool_names() == {"read_file", "write_file", "edit_file", "list_dir", "find", "grep", "exec"}
+    files = {"read_file", "write_file", "edit_file", "list_dir", "find", "grep"}
+    assert tool_names() == files | {"exec", "shell", "shell_start", "shell_poll", "shell_kill"}
     for tool in TOOLS.values():
         assert tool.spec.parameters["additionalProperties"] is False and tool.spec.description
 

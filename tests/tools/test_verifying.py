@@ -8,6 +8,9 @@ import trio
 
 from actors.agents.ports import Verifier
 from actors.agents.verification import Verification
+from actors.tools import verifying
+from actors.tools.process import Finished, Status
+from actors.tools.sandbox import SandboxUnavailable
 from actors.tools.verifying import TAIL_CHARS, Verdict, evaluate
 
 
@@ -124,6 +127,28 @@ async def test_a_command_passes_by_its_exit_code_and_never_by_a_signal_or_a_time
 ):
     criterion = Verification.command(["sh", "-c", line], expected)
     assert await judged(criterion, root, timeout=0.15) == Verdict("command", verdict, detail)
+
+
+async def test_AB150_a_boundary_that_cannot_be_held_says_nothing_of_the_work(root, monkeypatch):
+    async def unavailable(argv, **_more):
+        await trio.lowlevel.checkpoint()
+        raise SandboxUnavailable("no boundary here")
+
+    monkeypatch.setattr(verifying, "run_confined", unavailable)
+    found = await judged(Verification.command(["true"]), root)
+    assert (found.verdict, "no boundary here" in found.detail) == ("errored", True)
+
+
+@pytest.mark.parametrize("expected", [0, 3, 137])
+async def test_what_a_cap_ended_never_passes_although_it_exited_as_expected(root, monkeypatch, expected):
+    async def capped(argv, **_more):
+        await trio.lowlevel.checkpoint()
+        return Finished(Status.exited, expected, "out", 0, 0.1, hit="cpu_seconds")
+
+    criterion = Verification.command(["x"], expected)
+    monkeypatch.setattr(verifying, "run_confined", capped)
+    found = await judged(criterion, root)
+    assert found.verdict == "failed" and "the cap cpu_seconds was reached" in found.detail
 
 
 async def test_a_command_that_cannot_be_run_is_errored_and_not_failed(root):

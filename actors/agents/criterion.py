@@ -1,0 +1,226 @@
+"""Whether an agent's criterion holds, asked of the verifier or of a reviewer, and written down.
+
+The worker has no hand in it: what the check depends on must be what stood there
+when the work began, before the check and after it. Whatever keeps a check from
+being made makes its verdict errored, and never passed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio.lowlevel
+
+from actors.agents.confinement import Confinement, SandboxApplied, unrecorded
+from actors.agents.confining import sandbox_recorder
+from actors.agents.contract import TaskContract
+from actors.agents.entry_text import bounded, clean
+from actors.agents.exec_judging import may_run
+from actors.agents.judging import Change, FileText, Kept, Pins, pinned_by
+from actors.agents.policy import Effect, Policy
+from actors.agents.ports import Act, JudgedFiles, Provider, RunStore, Verifier
+from actors.agents.review_text import read_review, review_request
+from actors.agents.reviewing import LoopPayer, Payer
+from actors.agents.rows import GateTried, Pinned
+from actors.agents.verification import CommandPasses, Review
+from actors.errors import ConfigError
+
+if TYPE_CHECKING:
+    from actors.agents.loop import Loop
+
+ERRORED = "errored"
+UNREADABLE = FileText(Kept.unkept, "the policy does not let this file be read")
+
+
+@attrs.frozen
+class Case:
+    """One agent's work after a step, with all that judging it takes. ``trusted``: the operator wrote the criterion."""
+
+    run_id: str
+    step: int
+    contract: TaskContract
+    policy: Policy
+    store: RunStore
+    trusted: bool
+    verify: Verifier
+    files: JudgedFiles | None
+    reviewer: Provider | None
+    record: Callable[[SandboxApplied], Awaitable[None]] = unrecorded
+
+    @property
+    def confinement(self) -> Confinement:
+        """Give what stands around the command of a check: the same as around the agent's own."""
+        return Confinement(self.contract.exec_sandbox, self.policy, self.contract.exec_caps, self.record)
+
+    @property
+    def root(self) -> str:
+        """Give the directory that the work is in; of one file, where the operator's own link leads."""
+        contract = self.contract
+        return str(contract.root) if contract.root is not None else os.path.dirname(os.path.realpath(contract.file))
+
+    def may_read(self, target: str) -> bool:
+        """Tell whether the agent may read a file outright; ask counts as no."""
+        return self.policy.explain(Act.read, target).effect is Effect.allow
+
+    def may_exec(self, argv: Sequence[str]) -> bool:
+        """Tell whether the agent may run a program outright."""
+        # The operator wrote this very command, or it was judged as any of the agent's own.
+        return self.trusted or may_run(self.policy, argv)
+
+
+@attrs.frozen
+class Judgement:
+    """What a criterion came to. ``rows`` are what finding out cost, not written yet; ``facts`` tell of a review."""
+
+    phase: str
+    verdict: str
+    detail: str = ""
+    rows: Sequence[Any] = ()
+    facts: dict[str, Any] | None = None
+    halted: bool = False
+
+
+async def passes(loop: Loop, step: int) -> bool:
+    """Look whether the criterion holds after a step.
+
+    Cancellation: nothing was decided; a review that was answered is written down with its verdict.
+    """
+    agent, recorder = loop.agent, loop.recorder
+    got = await judge(case_of(loop, step), LoopPayer(loop, step))
+    facts = {"step": step, "verdict": got.verdict, "detail": got.detail}
+    rows = [*got.rows, GateTried(agent.run_id, step, got.phase, got.verdict, got.detail)]
+    if got.facts is not None:
+        rows.append(recorder.event(agent.path, agent.depth, "reviewed", {"step": step, **got.facts}))
+    rows.append(recorder.event(agent.path, agent.depth, "gate", facts))
+    if got.rows:
+        await loop.stand(*rows)
+    else:
+        await recorder.append(*rows)
+    if got.halted:
+        await loop.cut()
+    return got.verdict == "passed"
+
+
+def case_of(loop: Loop, step: int) -> Case:
+    """Give an agent's work after a step."""
+    job, services = loop.job, loop.services
+    return Case(
+        loop.agent.run_id,
+        step,
+        job.contract,
+        job.policy,
+        loop.recorder.store,
+        job.trusted_gate,
+        services.verify,
+        services.files,
+        services.reviewer,
+        sandbox_recorder(loop, step, None),
+    )
+
+
+async def judge(case: Case, payer: Payer) -> Judgement:
+    """Find out whether a criterion holds.
+
+    Cancellation: nothing was decided.
+    """
+    if isinstance(case.contract.verify, Review):
+        return await _review(case, case.contract.verify, payer)
+    changed = await _changed(case)
+    if changed is not None:
+        return Judgement("command", ERRORED, changed)
+    contract = case.contract
+    got = await case.verify(
+        contract.verify,
+        root=case.root,
+        file=str(contract.file) if contract.is_single_file else None,
+        exec_timeout=contract.exec_timeout,
+        may_read=case.may_read,
+        may_exec=case.may_exec,
+        confinement=case.confinement,
+    )
+    changed = await _changed(case)
+    detail = clean(got.detail)
+    if changed is not None:
+        return Judgement(got.phase, ERRORED, f"{changed}\n{detail}")
+    return Judgement(got.phase, got.verdict, detail)
+
+
+# ── what the check depends on ───────────────────────────────────────────────
+
+
+async def note_dependencies(loop: Loop) -> None:
+    """Note what the check of an agent depends on, before the agent does anything; what was noted first counts.
+
+    Cancellation: nothing was noted.
+    """
+    case = case_of(loop, 0)
+    of, files = pinned_by(case.contract.verify), case.files
+    if of is None or files is None or case.store.pins(case.run_id) is not None:
+        return
+    try:
+        pins = await files.pin(case.contract.verify, case.root)
+    except ConfigError as error:
+        pins = Pins(of, problem=str(error))
+    await loop.recorder.append(Pinned(case.run_id, pins.to_json()))
+
+
+async def _changed(case: Case) -> str | None:
+    """Say what of a check's dependencies is not as it was noted; None when all is, or it has none."""
+    criterion = case.contract.verify
+    if not isinstance(criterion, CommandPasses):
+        return None
+    files, stored = case.files, case.store.pins(case.run_id)
+    if files is None or stored is None:
+        return "nobody noted the protected files when the work began" if criterion.protect else None
+    try:
+        then = Pins.from_json(stored)
+    except (ValueError, TypeError, AttributeError):
+        return "what was noted of the check's files cannot be read"
+    if then.of != pinned_by(criterion):
+        return "what was noted when the work began belongs to another check"
+    try:
+        now = await files.pin(criterion, case.root)
+    except ConfigError as error:
+        now = Pins(then.of, problem=str(error))
+    return then.change_to(now)
+
+
+# ── review ──────────────────────────────────────────────────────────────────
+
+
+async def _review(case: Case, criterion: Review, payer: Payer) -> Judgement:
+    reviewer = case.reviewer
+    if reviewer is None or case.files is None:
+        return Judgement("review", ERRORED, "there is no reviewer")
+    changes = await _changes(case)
+    contract = case.contract
+    request = review_request(contract.goal, criterion.rubric, changes, contract.max_output_tokens)
+    paid = await payer.ask(reviewer, request)
+    if paid.answer is None:
+        verdict, detail = ERRORED, paid.why
+    else:
+        verdict, detail = read_review(paid.answer.text)
+    model = None if paid.answer is None else paid.answer.model
+    facts = {"verdict": verdict, "reviewer": reviewer.name, "model": model, "changes": len(changes)}
+    return Judgement("review", verdict, clean(bounded(detail, 4_000)), paid.rows, facts, paid.halted)
+
+
+async def _changes(case: Case) -> list[Change]:
+    """List what the agent and those below it changed in its workspace, as far as it may be read.
+
+    Cancellation: nothing is left open.
+    """
+    files, found = case.files, []
+    assert files is not None, "whoever asks has looked"
+    for path, before in case.store.files_before(case.run_id).items():
+        await trio.lowlevel.checkpoint()
+        if not case.may_read(path):
+            found.append(Change(path, UNREADABLE, UNREADABLE))
+            continue
+        after = files.text_of(case.root, path)
+        if before != after or before.state is Kept.unkept:
+            found.append(Change(path, before, after))
+    return found

@@ -1,0 +1,291 @@
+"""What waits for a human, and the answer from another process."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+MAIN = "from actors.cli.main import main; main()"
+PROGRAM = [sys.executable, "-c", MAIN]
+BASE = """
+[contract]
+goal = "write ok into out.txt"
+root = "."
+max_steps = 5
+[contract.verify]
+kind = "workspace_file_contains"
+file = "out.txt"
+needle = "ok"
+[containment]
+max_total_agents = 4
+max_concurrent = 4
+max_depth = 2
+max_total_tokens = 10_000
+[provider]
+kind = "scripted"
+script = "script.json"
+[run]
+approve = "defer"
+"""
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20}
+
+
+def write(path: str, content: str = "x") -> list[Any]:
+    return ["write_file", {"path": path, "content": content}]
+
+
+def answer(*calls: list[Any], **more: Any) -> dict[str, Any]:
+    return {"calls": list(calls), "usage": USAGE, **more}
+
+
+def task(folder: Path, script: Any, text: str = BASE) -> Path:
+    (folder / "task.toml").write_text(text)
+    (folder / "script.json").write_text(json.dumps(script))
+    return folder
+
+
+def begun(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+
+
+def actors(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    running = begun(folder, *arguments)
+    out, err = running.communicate(timeout=60)
+    return subprocess.CompletedProcess(arguments, running.returncode, out, err)
+
+
+def inbox(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(actors(folder, "inbox", "--json").stdout)
+    return found
+
+
+def wait_for_question(folder: Path) -> str:
+    """Wait until somebody is asked, and give the question's id."""
+    for _ in range(400):
+        time.sleep(0.025)
+        try:
+            connection = sqlite3.connect(f"file:{folder / '.actors' / 'runs.db'}?mode=ro", uri=True)
+            sql = "SELECT request_id FROM pending_approvals WHERE decision IS NULL AND coalesce(deferred, 2) > 0"
+            found = connection.execute(sql).fetchall()
+            connection.close()
+        except sqlite3.Error:
+            continue
+        if found:
+            return str(found[0][0])
+    raise AssertionError("nobody was asked")
+
+
+SCRIPT = [answer(write("a.txt")), answer(write("out.txt", "ok"))]
+
+
+def test_a_question_that_is_put_off_is_exit_5_and_tells_the_commands_that_answer_and_go_on(tmp_path: Path) -> None:
+    paused = actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
+    assert paused.returncode == 5
+    [waits] = inbox(tmp_path)
+    run, question = waits["run_id"], waits["id"]
+    assert (waits["kind"], waits["path"], waits["act"], waits["target"], waits["live"]) == (
+        "approval", "root", "write", "a.txt", False,
+    )  # fmt: skip
+    assert waits["tool"] == "write_file" and json.loads(waits["arguments"])["path"] == "a.txt"
+    for command in (f"actors approve '{question}'", f"actors deny '{question}'", f"actors resume {run}"):
+        assert command in paused.stdout, paused.stdout
+        assert command in actors(tmp_path, "show", run).stdout
+    report = json.loads(actors(tmp_path, "show", run, "--json").stdout)
+    assert (report["outcome"]["kind"], report["waiting"], report["resumable"]) == ("awaiting_approval", [question], True)
+    # Nobody has decided: it waits on, and nothing is asked again.
+    again = json.loads(actors(tmp_path, "resume", run, "--json").stdout)
+    assert (again["outcome"]["kind"], again["tree"]["calls"]) == ("awaiting_approval", 1)
+    approved = actors(tmp_path, "approve", question.replace(run, run[:3]))
+    assert approved.returncode == 0 and f"actors resume {run}" in approved.stdout and not (tmp_path / "a.txt").exists()
+    assert inbox(tmp_path) == [] and actors(tmp_path, "inbox").stdout == "nothing waits for you\n"
+    went_on = actors(tmp_path, "resume", run, "--json")
+    assert went_on.returncode == 5 and (tmp_path / "a.txt").read_text() == "x"
+    [second] = inbox(tmp_path)
+    assert actors(tmp_path, "approve", second["id"]).returncode == 0
+    done = actors(tmp_path, "resume", run, "--json")
+    assert (done.returncode, json.loads(done.stdout)["tree"]["calls"]) == (0, 2)
+    assert actors(tmp_path, "trace", "--check", run).returncode == 0
+
+
+def test_a_no_is_read_by_the_agent_with_its_reason(tmp_path: Path) -> None:
+    actors(task(tmp_path, [SCRIPT[0], {"text": "then not"}]), "run", "task.toml", "--set", "contract.max_steps=2")
+    [waits] = inbox(tmp_path)
+    denied = actors(tmp_path, "deny", waits["id"], "--reason", "not on a Friday", "--json")
+    assert json.loads(denied.stdout)["won"] and denied.returncode == 0
+    done = actors(tmp_path, "resume", waits["run_id"])
+    assert done.returncode == 3 and not (tmp_path / "a.txt").exists()
+    # Somebody was asked, and said no: no setting has to be mended.
+    assert "refused write a.txt" in done.stderr and "run.approve" not in done.stderr
+    connection = sqlite3.connect(tmp_path / ".actors" / "runs.db")
+    [(text,)] = connection.execute("SELECT text FROM ledger_observations WHERE step = 1").fetchall()
+    connection.close()
+    assert "not on a Friday" in text
+
+
+def test_of_many_who_decide_at_once_one_wins_and_the_others_are_told_who_did(tmp_path: Path) -> None:
+    actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
+    [waits] = inbox(tmp_path)
+    words = ("approve", "deny", "approve", "deny")
+    running = [begun(tmp_path, word, waits["id"]) for word in words]
+    ends = [(each.communicate(timeout=60), each.returncode) for each in running]
+    assert sorted(code for _, code in ends) == [0, 1, 1, 1]
+    [(winner, _)] = [end for end, code in ends if code == 0]
+    decision = winner.split()[0]
+    for (_, told), code in ends:
+        assert code == 0 or f"was {decision} before, by operator" in told
+    late = actors(tmp_path, "approve", waits["id"], "--json")
+    assert (late.returncode, json.loads(late.stdout)["won"], json.loads(late.stdout)["decision"]) == (1, False, decision)
+
+
+def test_a_live_run_hears_the_answer_within_a_second(tmp_path: Path) -> None:
+    ask = {"goal": "hang about", "verify": {"kind": "none"}, "wait": False}
+    script = [
+        answer(["spawn_agent", ask]),
+        answer(write("out.txt", "ok")),
+        {"when": "hang about", "delay": 4, "usage": USAGE},
+    ]
+    running = begun(task(tmp_path, script), "run", "task.toml", "--json")
+    question = wait_for_question(tmp_path)
+    [waits] = inbox(tmp_path)
+    assert (waits["id"], waits["live"]) == (question, True)
+    told = actors(tmp_path, "approve", question)
+    assert told.returncode == 0 and "goes on by itself" in told.stdout and "resume" not in told.stdout
+    out, err = running.communicate(timeout=20)
+    assert (running.returncode, json.loads(out)["outcome"]["kind"]) == (0, "success"), err
+    # By the clock of the store, so that it does not matter how long the processes of this test took to begin.
+    connection = sqlite3.connect(tmp_path / ".actors" / "runs.db")
+    heard = "SELECT at FROM run_events WHERE event LIKE '%approval_decided%'"
+    sql = f"SELECT (julianday(({heard})) - julianday(decided_at)) * 86400 FROM pending_approvals"
+    [(seconds,)] = connection.execute(sql).fetchall()
+    connection.close()
+    assert 0 <= seconds < 1
+
+
+def on_terminal(folder: Path) -> tuple[int, int]:
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execve(sys.executable, [*PROGRAM, "run", "task.toml"], {**os.environ, "CI": "1", "TERM": "xterm"})
+    return child, terminal
+
+
+def read_until(terminal: int, words: bytes, times: int) -> bytes:
+    seen = b""
+    while seen.count(words) < times:
+        assert select.select([terminal], [], [], 20)[0], seen
+        seen += os.read(terminal, 65536)
+    return seen
+
+
+def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answer_is_not_lost(tmp_path: Path) -> None:
+    task(tmp_path, SCRIPT, BASE.replace('approve = "defer"', 'approve = "ask"'))
+    child, terminal = on_terminal(tmp_path)
+    read_until(terminal, b"[?] ", 1)
+    assert actors(tmp_path, "approve", wait_for_question(tmp_path)).returncode == 0
+    read_until(terminal, b"[?] ", 1)
+    os.write(terminal, b"y\n")
+    seen = b""
+    while True:
+        try:
+            got = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not got:
+            break
+        seen += got
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, seen
+    assert (tmp_path / "a.txt").exists() and (tmp_path / "out.txt").read_text() == "ok"
+
+
+def test_what_a_model_wants_to_write_stands_behind_a_margin(tmp_path: Path) -> None:
+    fake = "\x1b[2J\nnothing waits for you\n" * 40
+    actors(task(tmp_path, [answer(write("a.txt", fake))]), "run", "task.toml", "--quiet")
+    told = actors(tmp_path, "inbox").stdout
+    assert "\x1b" not in told and re.search(r"^nothing waits", told, re.MULTILINE) is None
+    assert "more characters; --json has them" in told
+
+
+# ── a call of which nobody knows whether it was done ────────────────────────
+
+CHARGES = """
+import sys, trio
+from pathlib import Path
+from actors import ApproveAll, Policy, Scripted, Store, TaskContract, Verification
+from actors.agents.ports import Observation, ObservationKind, ToolSpec
+from actors.assembly.running import run_with
+from actors.assembly.provider_spec import ProviderKind, ProviderSpec
+from actors.assembly.stored_task import Means
+
+class Charge:
+    name = "charge"
+    read_only = False
+    spec = ToolSpec("charge", "Charge.", {"type": "object", "properties": {}})
+    async def run(self, arguments, context):
+        with open("charged", "a") as file:
+            file.write("x")
+        await trio.sleep_forever()
+
+async def main():
+    means = Means(ProviderSpec(ProviderKind.scripted, script=str(Path("script.json").resolve())))
+    contract = TaskContract.workspace("charge", Path.cwd(), Verification.none()).with_max_steps(4)
+    async with Store.open(".actors/runs.db") as store:
+        provider = Scripted.from_file("script.json")
+        await run_with(
+            contract, provider, store, Policy.permissive(), ApproveAll(), tools=(Charge(),), task=means.text()
+        )
+trio.run(main)
+"""
+
+
+def charged(folder: Path) -> str:
+    (folder / "script.json").write_text(json.dumps([answer(["charge", {}]), {"text": "all is charged"}]))
+    running = subprocess.Popen([sys.executable, "-c", CHARGES], cwd=folder)
+    for _ in range(400):
+        time.sleep(0.025)
+        if (folder / "charged").exists():
+            break
+    assert inbox(folder) == []
+    running.send_signal(signal.SIGKILL)
+    running.wait(timeout=20)
+    [waits] = inbox(folder)
+    assert (waits["kind"], waits["tool"]) == ("recovery", "charge")
+    return str(waits["id"])
+
+
+def test_a_call_that_a_kill_cut_waits_for_the_operators_word_and_is_not_made_again(tmp_path: Path) -> None:
+    call = charged(tmp_path)
+    run = call.partition("#")[0]
+    paused = actors(tmp_path, "resume", run)
+    assert paused.returncode == 5 and f"actors recover '{call}'" in paused.stdout
+    told = json.loads(actors(tmp_path, "resume", run, "--json").stdout)
+    assert (told["outcome"]["kind"], told["waiting"], told["resumable"]) == ("awaiting_recovery", [call], True)
+    both = [begun(tmp_path, "recover", call, *how) for how in (("--completed", "charged once"), ("--completed", "no"))]
+    ends = [(each.communicate(timeout=60), each.returncode) for each in both]
+    assert sorted(code for _, code in ends) == [0, 2], ends
+    done = actors(tmp_path, "resume", run, "--json")
+    assert (done.returncode, json.loads(done.stdout)["outcome"]["kind"]) == (0, "finished"), done.stderr
+    assert (tmp_path / "charged").read_text() == "x"
+
+
+def test_a_call_that_is_given_up_ends_its_agent_as_denied(tmp_path: Path) -> None:
+    call = charged(tmp_path)
+    assert actors(tmp_path, "recover", call, "--abort").returncode == 0
+    done = actors(tmp_path, "resume", call.partition("#")[0], "--json")
+    assert (done.returncode, json.loads(done.stdout)["outcome"]["kind"]) == (4, "denied")
