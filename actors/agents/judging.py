@@ -1,0 +1,113 @@
+"""What a judge needs of the world besides a verdict: files as they stood at the start, and texts as they were. Pure.
+
+The pins of a run are what its check depends on: the files that it protects, and
+its own program where the worker could put another in its place. They are taken
+once, when the run starts, and are durable: a resume compares with the first ones.
+"""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from actors.agents.entry_text import bounded, clean
+from actors.agents.verification import CommandPasses, Verification
+
+# Paths that a verdict names of those that changed.
+MOST_NAMED = 5
+
+
+@attrs.frozen
+class Pin:
+    """What stood at one place. ``shadows``: a program of this name is found behind it, and would be run without it."""
+
+    digest: str
+    shadows: bool = False
+
+
+@attrs.frozen
+class Pins:
+    """What a check depends on, by place. ``of`` is the check; ``problem`` says why it could not be looked at.
+
+    ``programs`` are kept apart from ``files``: among them a new one changes something only
+    where it is put before another.
+    """
+
+    of: str
+    files: Mapping[str, Pin] = attrs.Factory(dict)
+    programs: Mapping[str, Pin] = attrs.Factory(dict)
+    problem: str | None = None
+
+    def to_json(self) -> str:
+        """Give the text that is stored."""
+        tables = ({at: [pin.digest, pin.shadows] for at, pin in each.items()} for each in (self.files, self.programs))
+        return json.dumps([self.of, *tables, self.problem])
+
+    @classmethod
+    def from_json(cls, text: str) -> "Pins":
+        """Read what was stored."""
+        of, files, programs, problem = json.loads(text)
+        return cls(of, _pins(files), _pins(programs), problem)
+
+    def change_to(self, now: "Pins") -> str | None:
+        """Say what is not as it was pinned, None when all is."""
+        problem = self.problem or now.problem
+        if problem is not None:
+            return f"the files that the check depends on cannot be looked at: {problem}"
+        changed = _changes(self.files, now.files, all_new=True) + _changes(self.programs, now.programs, all_new=False)
+        if not changed:
+            return None
+        more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
+        told = ", ".join(bounded(clean(each), 200) for each in changed[:MOST_NAMED])
+        return f"what the check depends on is not as it was at the start: {told}{more}"
+
+
+def _pins(table: dict[str, list[Any]]) -> dict[str, Pin]:
+    return {at: Pin(*pin) for at, pin in table.items()}
+
+
+def _changes(then: Mapping[str, Pin], now: Mapping[str, Pin], *, all_new: bool) -> list[str]:
+    found = []
+    for at in sorted(then.keys() | now.keys()):
+        if at not in now:
+            found.append(f"{at} (deleted)")
+        elif at not in then:
+            if all_new or now[at].shadows:
+                found.append(f"{at} (new)")
+        elif then[at].digest != now[at].digest:
+            found.append(f"{at} (changed)")
+    return found
+
+
+def pinned_by(criterion: Verification) -> str | None:
+    """Name the check whose files are pinned, None when it depends on none that could be."""
+    if not isinstance(criterion, CommandPasses):
+        return None
+    return json.dumps([criterion.argv, criterion.protect])
+
+
+class Kept(StrEnum):
+    """What is known of a file; stored values."""
+
+    text = "text"
+    absent = "absent"
+    unkept = "unkept"
+
+
+@attrs.frozen
+class FileText:
+    """The text of a file at one moment; of one that was not kept, ``text`` says why."""
+
+    state: Kept
+    text: str = ""
+
+
+@attrs.frozen
+class Change:
+    """A file that a run changed: what it held before, and what it holds now."""
+
+    path: str
+    before: FileText
+    after: FileText

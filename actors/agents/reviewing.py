@@ -1,0 +1,211 @@
+"""Asking another model whether the work is done: paid for like any call, and written down with its verdict.
+
+The last attempt's rows are not written here but handed back: they stand in one
+transaction with the verdict, so that what was paid for is never asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from actors.agents.entry_text import bounded, clean
+from actors.agents.gatekeeper import CallContext
+from actors.agents.live_states import WaitFor
+from actors.agents.model_input import estimate_of
+from actors.agents.policy import Policy
+from actors.agents.ports import Act, ActRefused, Completion, CompletionRequest, Provider
+from actors.agents.recording import settled_row
+from actors.agents.retrying import retry_delay
+from actors.agents.rows import AttemptMade
+from actors.agents.step_rows import attempt_row, draw_row
+from actors.containment.ledger_state import Draw, Quote, Reservation
+from actors.containment.prices import PriceTable
+from actors.containment.usage import Usage
+from actors.errors import BudgetExceeded, ProviderError, ProviderErrorKind
+
+if TYPE_CHECKING:
+    from actors.agents.loop import Loop
+
+REVIEW = "review"
+
+
+@attrs.frozen
+class Paid:
+    """An answer, or why there is none, and the rows of what it cost. ``halted``: it did not fit under the ceiling."""
+
+    answer: Completion | None
+    why: str = ""
+    rows: Sequence[Any] = ()
+    halted: bool = False
+
+
+class Payer(Protocol):
+    """Who pays for a review."""
+
+    async def ask(self, reviewer: Provider, request: CompletionRequest) -> Paid:
+        """Ask the reviewer.
+
+        Cancellation: whether it was billed is unknown; it is charged in full.
+        """
+        ...
+
+
+def quote_of(reviewer: Provider, request: CompletionRequest, prices: PriceTable, *, needs_price: bool) -> Quote:
+    """Give the worst case of a question."""
+    estimate = estimate_of(reviewer, request)
+    price = prices.get(getattr(reviewer, "default_model", None))
+    figures = (estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output)
+    return Quote(*figures, priced=not needs_price) if price is None else price.quote(*figures)
+
+
+def cost_of(reviewer: Provider, usage: Usage | None, served: str | None, prices: PriceTable) -> int:
+    """Give what was billed, in microdollars."""
+    price = prices.get(served) or prices.get(getattr(reviewer, "default_model", None))
+    return 0 if price is None or usage is None else price.cost(usage)
+
+
+def review_row(
+    run_id: str, step: int, attempt: int, reviewer: Provider, usage: Usage | None, seconds: float, **more: Any
+) -> AttemptMade:
+    """Give the row of one attempt at a reviewer."""
+    row = attempt_row(run_id, step, attempt, usage, seconds, provider=reviewer.name, asked=None, **more)
+    return attrs.evolve(row, purpose=REVIEW)
+
+
+def cleaned(answer: Completion) -> Completion:
+    """Give an answer whose text every store can hold."""
+    return attrs.evolve(answer, text=None if answer.text is None else clean(answer.text))
+
+
+class LoopPayer:
+    """The agent whose work is reviewed pays, from the tree's budget and its own."""
+
+    def __init__(self, loop: Loop, step: int) -> None:
+        self._loop = loop
+        self._step = step
+
+    async def ask(self, reviewer: Provider, request: CompletionRequest) -> Paid:
+        """Ask, as often as the contract lets a call be tried.
+
+        Cancellation: what was sent is charged in full and marked estimated.
+        """
+        loop, attempt = self._loop, 0
+        while True:
+            attempt += 1
+            await self._keep_pace(reviewer)
+            paid, error = await self._attempt(reviewer, request, attempt)
+            delay = None if error is None else self._delay(reviewer, error, attempt)
+            if error is None or delay is None or paid.halted:
+                return paid
+            await loop.stand(*paid.rows)
+            await loop.recorder.emit(
+                loop.agent, "retry", step=self._step, attempt=attempt, seconds=delay, why=error.kind, purpose=REVIEW
+            )
+            async with loop.agent.waiting(WaitFor.rate):
+                await trio.sleep(delay)
+
+    async def _keep_pace(self, reviewer: Provider) -> None:
+        loop = self._loop
+        wait = loop.services.pace.wait_needed(reviewer.name, trio.current_time())
+        if wait > 0:
+            async with loop.agent.waiting(WaitFor.rate):
+                await trio.sleep(wait)
+
+    def _delay(self, reviewer: Provider, error: ProviderError, attempt: int) -> float | None:
+        contract, services = self._loop.contract, self._loop.services
+        if not error.retryable or attempt > contract.max_retries:
+            return None
+        delay = retry_delay(
+            attempt,
+            base=contract.retry.base,
+            max=contract.retry.max,
+            retry_after=error.retry_after,
+            jitter=services.chance(),
+        )
+        if error.kind is ProviderErrorKind.rate_limited:
+            services.pace.note(reviewer.name, trio.current_time() + delay)
+        return delay
+
+    async def _attempt(
+        self, reviewer: Provider, request: CompletionRequest, attempt: int
+    ) -> tuple[Paid, ProviderError | None]:
+        loop = self._loop
+        agent, prices = loop.agent, loop.services.prices
+        needs_price = agent.tree.limits.max_total_cost is not None
+        quote = quote_of(reviewer, request, prices, needs_price=needs_price)
+        try:
+            held = await agent.ledger.reserve(quote, note=(agent.run_id, self._step, attempt))
+        except BudgetExceeded as refusal:
+            return Paid(None, f"the review cannot be paid for: {refusal}"), None
+        if isinstance(held, Draw):
+            await loop.cut()
+        if held.output_tokens != request.max_output_tokens:
+            request = attrs.evolve(request, max_output_tokens=held.output_tokens)
+        began = trio.current_time()
+        try:
+            answer = cleaned(await reviewer.complete(request))
+        except ProviderError as error:
+            usage = error.usage if isinstance(error.usage, Usage) else None
+            more = {"failure": error.kind, "detail": bounded(str(error), 500)}
+            paid = self._bill(held, attempt, reviewer, usage, None, began, **more)
+            return attrs.evolve(paid, why=f"the reviewer failed: {bounded(str(error), 500)}"), error
+        except Exception as error:
+            # A bug of a reviewer says nothing about the work, nor about the one who did it.
+            text = f"{type(error).__name__}: {bounded(clean(str(error)), 500)}"
+            paid = self._bill(held, attempt, reviewer, None, None, began, failure="error", detail=text)
+            return attrs.evolve(paid, why=f"the reviewer failed: {text}"), None
+        except BaseException as error:
+            # Whether it was billed is unknown, so it is charged in full.
+            failure = "cancelled" if isinstance(error, trio.Cancelled) else "error"
+            lost = self._bill(
+                held, attempt, reviewer, None, None, began, failure=failure, detail=type(error).__name__
+            )
+            loop.recorder.append_nowait(*lost.rows)
+            raise
+        return self._bill(held, attempt, reviewer, answer.usage, answer, began, completion=answer), None
+
+    def _bill(
+        self,
+        held: Reservation,
+        attempt: int,
+        reviewer: Provider,
+        usage: Usage | None,
+        answer: Completion | None,
+        began: float,
+        **more: Any,
+    ) -> Paid:
+        """Settle in the running step, and give the rows of it."""
+        agent = self._loop.agent
+        cost = cost_of(reviewer, usage, None if answer is None else answer.model, self._loop.services.prices)
+        settlement = agent.ledger.settle_nowait(held, usage, cost)
+        remaining = agent.ledger.remaining_tokens
+        seconds = trio.current_time() - began
+        rows = (
+            review_row(agent.run_id, self._step, attempt, reviewer, usage, seconds, **more),
+            settled_row(agent.run_id, held, settlement),
+            draw_row(agent.run_id, self._step, settlement, remaining),
+            self._loop.recorder.event(
+                agent.path,
+                agent.depth,
+                "spend_draw",
+                {"step": self._step, "tokens": settlement.tokens, "remaining": remaining, "purpose": REVIEW},
+            ),
+        )
+        return Paid(answer, "", rows, settlement.draw is Draw.halted)
+
+
+async def refused_endpoint(loop: Loop, endpoint: str) -> str | None:
+    """Ask the policy for the host of a model; give the refusal, None when it may be reached.
+
+    Cancellation: nothing was decided.
+    """
+    opened = loop.job.policy.merge(Policy.permissive().layer("provider").allow_net(endpoint))
+    try:
+        await CallContext(loop, 0, opened).authorise(Act.net, endpoint)
+    except ActRefused as error:
+        return str(error)
+    return None

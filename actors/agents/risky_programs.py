@@ -1,0 +1,450 @@
+"""Programs that run other programs: what a command really runs, as far as its arguments tell. Pure.
+
+A rule for `exec` sees a program and its arguments. ``env rm x`` is the program
+``env``, and what happens is ``rm x``. So a command of this class is looked into:
+what it runs is judged too (`exec_judging.py`), and what cannot be told is
+*opaque*: code of another language, a file that an agent may have written, a
+configuration that names a command.
+
+What would be got wrong:
+
+- Names are judged by the last part, in small letters and without a version:
+  ``/usr/bin/python3.12`` is ``python``. A program that is named by a path
+  outside the directories of the system is of this class whatever it is called:
+  an agent may have written it, or copied a shell there.
+- An option that is not known is taken to be dangerous, never skipped: skipped,
+  its value would be taken for the inner program.
+- A list of names is never complete. What a program does that is on no list is
+  bound by the sandbox and by nothing else, and docs/ say so.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from actors.agents.shell_line import LineRefused, read_line
+
+Argv = tuple[str, ...]
+
+
+@attrs.frozen
+class Wrapping:
+    """What a command runs besides itself.
+
+    ``inner`` are the commands it runs, as far as they can be told; ``opaque``: it
+    may run more than these. A rule that is meant for exactly this spells the first
+    ``named`` arguments out. ``why`` completes "asks, because it ...".
+    """
+
+    why: str
+    named: int
+    inner: tuple[Argv, ...] = ()
+    opaque: bool = False
+
+
+def program_name(program: str) -> str:
+    """Give the name by which a program is known here: no directory, no suffix, no version, in small letters."""
+    name = program.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")
+    return name if name in _KINDS else re.sub(r"[-_.]?\d[\d.]*$", "", name) or name
+
+
+def wrapping_of(argv: Sequence[str]) -> Wrapping | None:
+    """Tell what a command runs besides itself; None when nothing tells that it runs anything."""
+    argv = tuple(argv)
+    known = _KINDS.get(program_name(argv[0]))
+    found = None if known is None else known(argv)
+    if not _elsewhere(argv[0]):
+        return found
+    if found is None:
+        found = Wrapping("is a program outside the system's own directories, which an agent may have written", 1)
+    return attrs.evolve(found, opaque=True)
+
+
+_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/")
+
+
+def _elsewhere(program: str) -> bool:
+    if "/" not in program:
+        return False
+    return ".." in program.split("/") or not program.startswith(_SYSTEM)
+
+
+def _opaque(why: str, named: int) -> Callable[[Argv], Wrapping]:
+    return lambda argv: Wrapping(why, min(named, len(argv)), opaque=True)
+
+
+# ── prefixes: env, nice, timeout ... ────────────────────────────────────────
+
+
+@attrs.frozen
+class _Prefix:
+    """A program that runs the command which follows its own arguments.
+
+    ``flags`` and ``valued`` are its options, each as written; a long one of
+    ``valued`` may also carry its value after ``=``. So many ``operands`` come
+    before the command. ``feeds``: the command gets more arguments than are seen.
+    """
+
+    why: str = "runs another program"
+    flags: frozenset[str] = frozenset()
+    valued: frozenset[str] = frozenset()
+    operands: int = 0
+    feeds: bool = False
+
+    def __call__(self, argv: Argv) -> Wrapping | None:
+        """Look for the command."""
+        at = 1
+        while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+            size = self._size(argv[at])
+            if size is None:
+                why = f"{self.why}, with an option ({argv[at][:40]}) that is not known here"
+                return Wrapping(why, at + 1, opaque=True)
+            at += size
+        if at < len(argv) and argv[at] == "--":
+            at += 1
+        at += self.operands
+        if at >= len(argv):
+            # It runs nothing, or what it runs by itself.
+            return Wrapping(self.why, len(argv), opaque=True) if self.feeds or self.operands else None
+        if "=" in argv[at]:
+            return Wrapping(f"{self.why} with other variables", at + 1, inner=_after_variables(argv[at:]), opaque=True)
+        return Wrapping(self.why, at + 1, inner=(argv[at:],), opaque=self.feeds)
+
+    def _size(self, option: str) -> int | None:
+        """Say how many arguments an option takes up with itself; None when it is not known."""
+        if option in self.flags:
+            return 1
+        if option in self.valued:
+            return 2
+        name = option.partition("=")[0]
+        if name != option and name in self.valued:
+            return 1
+        # A value may follow a short option without a blank, and small flags may stand together.
+        if not option.startswith("--") and option[:2] in self.valued:
+            return 1
+        if not option.startswith("--") and all(f"-{letter}" in self.flags for letter in option[1:]):
+            return 1
+        return None
+
+
+def _after_variables(argv: Argv) -> tuple[Argv, ...]:
+    rest = argv
+    while rest and "=" in rest[0]:
+        rest = rest[1:]
+    return (rest,) if rest else ()
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_PREFIXES: Final[Mapping[str, _Prefix]] = {
+    # -S splits a text into a command; it is not listed, so it is opaque.
+    "env": _Prefix(flags=_set("-i -0 -v --ignore-environment --null --debug"), valued=_set("-u --unset")),
+    "nice": _Prefix(valued=_set("-n --adjustment")),
+    "nohup": _Prefix(),
+    "setsid": _Prefix(flags=_set("-c -f -w --ctty --fork --wait")),
+    "stdbuf": _Prefix(valued=_set("-i -o -e --input --output --error")),
+    "ionice": _Prefix(flags=_set("-t --ignore"), valued=_set("-c -n --class --classdata")),
+    "timeout": _Prefix(
+        flags=_set("-v --verbose --foreground --preserve-status"),
+        valued=_set("-k -s --kill-after --signal"),
+        operands=1,
+    ),
+    "time": _Prefix(
+        flags=_set("-p -v -a -q --portability --verbose --append --quiet"), valued=_set("-f -o --format --output")
+    ),
+    "command": _Prefix(flags=_set("-p")),
+    "exec": _Prefix(),
+    "builtin": _Prefix(),
+    "unbuffer": _Prefix(flags=_set("-p")),
+    "fakeroot": _Prefix(),
+    "catchsegv": _Prefix(),
+    "linux32": _Prefix(),
+    "linux64": _Prefix(),
+    "setarch": _Prefix(operands=1),
+    "taskset": _Prefix(flags=_set("-a --all-tasks"), operands=1),
+    "chrt": _Prefix(flags=_set("-b -f -i -o -r"), operands=1),
+    "prlimit": _Prefix(),
+    "chroot": _Prefix(why="runs another program in another root", operands=1),
+    "strace": _Prefix(flags=_set("-f -ff -c -C -q -qq -v -x -y"), valued=_set("-e -o -s -p -O")),
+    "ltrace": _Prefix(flags=_set("-f -c -S"), valued=_set("-e -o -s")),
+    "sudo": _Prefix(
+        why="runs another program as another user",
+        flags=_set("-n -E -H -S -k -b --non-interactive --preserve-env --set-home --stdin"),
+        valued=_set("-u -g -h -p -C -r -t --user --group --prompt"),
+    ),
+    "doas": _Prefix(why="runs another program as another user", flags=_set("-n"), valued=_set("-u")),
+    "xargs": _Prefix(
+        why="runs another program, with arguments that it reads",
+        flags=_set("-0 -r -t -x -p --null --no-run-if-empty --verbose --exit --interactive"),
+        valued=_set(
+            "-n -P -I -L -d -a -E -s --max-args --max-procs --max-lines --replace --delimiter --arg-file --max-chars"
+        ),
+        feeds=True,
+    ),
+    "busybox": _Prefix(why="is many programs in one"),
+    "toybox": _Prefix(why="is many programs in one"),
+}
+
+# ── shells ──────────────────────────────────────────────────────────────────
+
+_SHELLS: Final = ("sh", "bash", "rbash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "yash", "hush")
+# They read a line of our language as we do; others have quotes and expansions of their own.
+_READ_ALIKE: Final = ("sh", "bash", "rbash", "dash", "ash", "ksh", "mksh")
+_SHELL_FLAGS: Final = _set("--login --posix --norc --noprofile --restricted --verbose")
+
+
+def _shell(argv: Argv) -> Wrapping:
+    """Look for the line of ``sh -c``. Anything else is a script, or reads one."""
+    commands, at = False, 1
+    while at < len(argv) and argv[at][:1] in ("-", "+") and argv[at] not in ("-", "--"):
+        option = argv[at]
+        if option.startswith("--"):
+            if option not in _SHELL_FLAGS:
+                return Wrapping(f"is a shell, with an option ({option[:40]}) not known here", at + 1, opaque=True)
+        elif not option[1:].isalpha():
+            return Wrapping("is a shell, with options that are not known here", at + 1, opaque=True)
+        else:
+            commands = commands or (option[0] == "-" and "c" in option)
+            # The value of -o stands after it.
+            at += option.count("o") + option.count("O")
+        at += 1
+    if at < len(argv) and argv[at] in ("-", "--"):
+        at += 1
+    if not commands or at >= len(argv):
+        return Wrapping("is a shell that reads what to do from elsewhere", min(at + 1, len(argv)), opaque=True)
+    try:
+        read = read_line(argv[at])
+    except LineRefused:
+        return Wrapping("is a shell, with a line that cannot be read here", at, opaque=True)
+    alike = program_name(argv[0]) in _READ_ALIKE
+    return Wrapping("is a shell", at, tuple(command.argv for command in read.commands), opaque=not alike)
+
+
+# ── other languages ─────────────────────────────────────────────────────────
+
+# Nothing else: `python -v` reads a program, and `node version` runs a file of that name.
+_HARMLESS: Final = ("--version",)
+_LANGUAGES: Final = (
+    "python", "pythonw", "pypy", "ipython", "perl", "ruby", "irb", "node", "nodejs", "deno", "bun", "php", "lua",
+    "luajit", "tclsh", "wish", "expect", "osascript", "pwsh", "powershell", "cmd", "rscript", "r", "julia", "guile",
+    "scheme", "racket", "sbcl", "clisp", "ghci", "runghc", "erl", "escript", "elixir", "iex", "groovy", "scala", "java",
+    "jshell", "kotlin", "swift", "ocaml", "dart", "awk", "gawk", "mawk", "nawk", "dc", "gdb", "lldb", "m4", "sqlite",
+    "psql", "mysql",
+)  # fmt: skip
+
+
+def _language(argv: Argv) -> Wrapping | None:
+    """Judge an interpreter: all it does is arbitrary code, but to say which version it is."""
+    if len(argv) == 2 and argv[1] in _HARMLESS:
+        return None
+    named = 1
+    while named < len(argv) and argv[named].startswith("-") and argv[named] not in ("-c", "-e", "-m", "-E"):
+        named += 1
+    # `-m` runs the module that follows, and a script is one by itself; code needs no more than its option.
+    named += 2 if named < len(argv) and argv[named] == "-m" else 1
+    return Wrapping("runs code of another language", min(named, len(argv)), opaque=True)
+
+
+# ── programs that may be told to run others ─────────────────────────────────
+
+
+def _find(argv: Argv) -> Wrapping | None:
+    inner: list[Argv] = []
+    at, named = 1, 0
+    while at < len(argv):
+        if argv[at] in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = next((place for place in range(at + 1, len(argv)) if argv[place] in (";", "+")), len(argv))
+            if end == at + 1:
+                return Wrapping("runs another program", len(argv), opaque=True)
+            inner.append(argv[at + 1 : end])
+            at, named = end, at + 2
+        at += 1
+    if not inner:
+        return None
+    # What takes the place of {} is not seen here.
+    fed = any("{}" in word for command in inner for word in command)
+    return Wrapping("runs another program on what it finds", named, tuple(inner), opaque=fed)
+
+
+def _find_in(argv: Argv) -> Wrapping | None:
+    """Judge `fd`: all after -x is a command."""
+    for at, word in enumerate(argv):
+        if word.startswith(("--exec", "-x", "-X")):
+            inner = (argv[at + 1 :],) if word in ("-x", "-X", "--exec", "--exec-batch") and argv[at + 1 :] else ()
+            named = min(at + 2, len(argv))
+            return Wrapping("runs another program on what it finds", named, inner, opaque=True)
+    return None
+
+
+@attrs.frozen
+class _Told:
+    """A program that runs another one only when one of these options says so."""
+
+    short: frozenset[str]
+    long: frozenset[str]
+    # Whether the first argument is letters of options without a dash.
+    bundle: bool = False
+
+    def __call__(self, argv: Argv) -> Wrapping | None:
+        """Look for such an option."""
+        for at, word in enumerate(argv[1:], 1):
+            if at == 1 and self.bundle and not word.startswith("-"):
+                word = f"-{word}"
+            if _is_told(word, self.short, self.long):
+                return Wrapping(f"is told to run another program ({word[:40]})", at + 1, opaque=True)
+        return None
+
+
+def _is_told(word: str, short: frozenset[str], long: frozenset[str]) -> bool:
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        # Long options may be shortened.
+        return len(name) > 3 and any(each.startswith(name) for each in long)
+    # Short ones may stand together, or hold their value; better one too many.
+    return word.startswith("-") and any(letter in word[1:] for letter in short)
+
+
+_TOLD: Final[Mapping[str, _Told]] = {
+    "tar": _Told(
+        _set("I F"),
+        _set(
+            "--to-command --checkpoint-action --use-compress-program --info-script --new-volume-script --rsh-command "
+            "--rmt-command"
+        ),
+        bundle=True,
+    ),
+    "bsdtar": _Told(_set("I"), _set("--use-compress-program"), bundle=True),
+    "rsync": _Told(_set("e"), _set("--rsh --rsync-path")),
+    "sort": _Told(frozenset(), _set("--compress-program")),
+    "zip": _Told(_set("T"), _set("--unzip-command")),
+    "split": _Told(frozenset(), _set("--filter")),
+    "wget": _Told(frozenset(), _set("--use-askpass --execute --config")),
+    "rg": _Told(frozenset(), _set("--pre --hostname-bin")),
+}
+
+# One command of print, delete or substitute, without the flag that runs what comes out.
+_ADDRESS: Final = r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\d+|\$|/[^/\\\n]*/))?"
+_SED_SAFE: Final = re.compile(rf"{_ADDRESS}(?:[pd=]|s([/|#,:@])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n])*\1[gpiI0-9]*)")
+
+
+def _sed(argv: Argv) -> Wrapping | None:
+    """Judge sed: its scripts may run commands and write files, unless it is told not to."""
+    if "--sandbox" in argv:
+        return None
+    scripts, at, given = [], 1, False
+    while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-", "--"):
+        word = argv[at]
+        if word in ("-e", "--expression") and at + 1 < len(argv):
+            scripts.append(argv[at + 1])
+            given, at = True, at + 1
+        elif re.fullmatch(r"-[nErsuz]+|-i|--quiet|--silent|--regexp-extended|--in-place", word) is None:
+            return Wrapping("may be told by its script to run other programs", at + 1, opaque=True)
+        at += 1
+    if at < len(argv) and not given:
+        scripts.append(argv[at])
+    # An option may stand behind the script too.
+    late = any(word.startswith("-") and word != "-" for word in argv[at:])
+    if not late and scripts and all(_SED_SAFE.fullmatch(script) for script in scripts):
+        return None
+    return Wrapping("may be told by its script to run other programs", min(at + 1, len(argv)), opaque=True)
+
+
+# ── git ─────────────────────────────────────────────────────────────────────
+
+# What a subcommand that is not here runs cannot be told: it may be an alias, or a program of that name.
+_GIT_SAFE: Final = _set(
+    "add am apply archive blame branch cat-file check-attr check-ignore check-ref-format checkout cherry cherry-pick "
+    "clean commit count-objects describe diff diff-files diff-index diff-tree fetch format-patch for-each-ref fsck gc "
+    "grep hash-object init log ls-files ls-tree merge merge-base mv name-rev notes pull push range-diff rebase "
+    "reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref sparse-checkout stash "
+    "status switch symbolic-ref tag verify-commit verify-tag version whatchanged worktree write-tree clone ls-remote"
+)
+_GIT_TOLD: Final = _set(
+    "--upload-pack --receive-pack --exec --extcmd --open-files-in-pager --ext-diff --textconv --config --config-env "
+    "--template --strategy --editor --tool"
+)
+_GIT_GLOBAL: Final = _set("--no-pager -P --no-replace-objects --literal-pathspecs --no-optional-locks --version -v -h")
+_GIT_SHORT: Final[Mapping[str, str]] = {
+    "rebase": "x", "grep": "O", "clone": "uc", "difftool": "x", "merge": "s", "pull": "s", "cherry-pick": "sS",
+}  # fmt: skip
+
+
+def _git(argv: Argv) -> Wrapping | None:
+    at = 1
+    while at < len(argv) and argv[at].startswith("-"):
+        if argv[at] not in _GIT_GLOBAL:
+            # -c, --exec-path, -C, --git-dir ...: a configuration names programs, and any directory may hold one.
+            why = f"takes a configuration from elsewhere ({argv[at][:40]})"
+            return Wrapping(why, min(at + 2, len(argv)), opaque=True)
+        at += 1
+    if at >= len(argv):
+        return None
+    if argv[at] not in _GIT_SAFE:
+        return Wrapping(f"may run a program by {argv[at][:40]!r}", min(at + 2, len(argv)), opaque=True)
+    short = frozenset(_GIT_SHORT.get(argv[at], ""))
+    for place, word in enumerate(argv[at + 1 :], at + 1):
+        if _is_told(word, short, _GIT_TOLD) or "ext::" in word or word.startswith("fd::"):
+            return Wrapping(f"is told to run another program ({word[:40]})", place + 1, opaque=True)
+    return None
+
+
+# ── all of them ─────────────────────────────────────────────────────────────
+
+_BUILDERS: Final = (
+    "make", "gmake", "bmake", "ninja", "meson", "cmake", "scons", "rake", "just", "task", "npx", "bunx", "uvx", "tox",
+    "nox", "ant", "mvn", "gradle", "sbt", "bazel", "invoke", "fab", "ansible", "ansible-playbook", "vagrant", "gulp",
+    "grunt", "watchexec", "entr", "inotifywait", "cargo", "go", "bundle", "composer", "dotnet", "mix", "stack", "cabal",
+    "pip", "pipx", "uv", "poetry", "hatch", "pdm", "conda", "pre-commit", "gem", "apt", "apt-get", "dpkg", "rpm", "yum",
+    "dnf", "brew", "apk", "pacman", "snap",
+)  # fmt: skip
+_PACKAGERS: Final = ("npm", "yarn", "pnpm")
+_ELSEWHERE: Final = (
+    "ssh", "scp", "sftp", "mosh", "rsh", "docker", "podman", "nerdctl", "kubectl", "nsenter", "unshare", "bwrap",
+    "firejail", "systemd-run", "systemctl", "machinectl", "at", "batch", "crontab", "su", "runuser", "pkexec", "screen",
+    "tmux", "script", "watch", "parallel", "flock", "socat", "nc", "ncat", "netcat", "ld-linux-x86-64.so", "ld.so",
+    "qemu", "wine", "chpst", "setpriv", "capsh", "run-parts", "start-stop-daemon", "daemon", "dbus-launch", "xvfb-run",
+    "telnet", "ld-linux", "ld-musl", "xdg-open", "open",
+)  # fmt: skip
+_EDITORS: Final = (
+    "vi", "vim", "nvim", "view", "ex", "ed", "emacs", "nano", "pico", "less", "more", "man", "pager", "most", "info",
+    "mutt", "ftp", "mail", "mailx",
+)  # fmt: skip
+
+
+def _package(argv: Argv) -> Wrapping | None:
+    if len(argv) == 2 and argv[1] in _HARMLESS:
+        return None
+    # `npm run build`: the script is the third word.
+    return Wrapping("runs scripts of the project", min(3, len(argv)), opaque=True)
+
+
+def _builder(argv: Argv) -> Wrapping | None:
+    if len(argv) == 2 and argv[1] in _HARMLESS:
+        return None
+    return Wrapping("runs what files of the project say", min(2, len(argv)), opaque=True)
+
+
+_Kind = Callable[[Argv], Wrapping | None]
+_KINDS: Final[Mapping[str, _Kind]] = {
+    **dict.fromkeys(_LANGUAGES, _language),
+    **dict.fromkeys(_SHELLS, _shell),
+    **dict.fromkeys(_BUILDERS, _builder),
+    **dict.fromkeys(_PACKAGERS, _package),
+    **dict.fromkeys(_ELSEWHERE, _opaque("runs programs elsewhere, later or under other rights", 2)),
+    **dict.fromkeys(_EDITORS, _opaque("lets whoever uses it run other programs", 2)),
+    **_PREFIXES,
+    **_TOLD,
+    "find": _find,
+    "gfind": _find,
+    "fd": _find_in,
+    "fdfind": _find_in,
+    "sed": _sed,
+    "gsed": _sed,
+    "git": _git,
+}
+# A test walks them: each name must be the one that `program_name` gives.
+RISKY_NAMES: Final = frozenset(_KINDS)

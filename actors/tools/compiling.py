@@ -1,0 +1,163 @@
+"""Whether files compile, each in the language that the end of its name tells. Nothing of them is run.
+
+A checker reads the source from its input: the file is opened by the path guard,
+once, and what is judged is what was opened. Only checkers that parse stand in
+the table: one that follows an include, or runs a macro, would be a look outside.
+
+A checker that is missing, crashes or does not end says nothing of the work: the
+check is errored then, and never passed.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from actors.agents.entry_text import bounded
+from actors.errors import ToolFailed
+from actors.tools.paths import Workspace, shown
+from actors.tools.process import Finished, Status, environment, run
+from actors.tools.whole_files import opened, read_bytes
+
+MOST_BYTES: Final = 16_000_000
+DETAIL_CHARS: Final = 1_000
+# No path, variable or site of anybody's is looked at, so nothing but the compiler runs.
+_PYTHON: Final = (
+    "import sys\n"
+    "data = sys.stdin.buffer.read()\n"
+    "try:\n"
+    "    compile(data, sys.argv[1], 'exec', dont_inherit=True)\n"
+    "except (SyntaxError, ValueError) as error:\n"
+    "    print(type(error).__name__ + ':', error)\n"
+    "    sys.exit(1)\n"
+    "except BaseException as error:\n"
+    "    print(type(error).__name__ + ':', error)\n"
+    "    sys.exit(3)\n"
+)
+NOT_COMPILING: Final = 1
+# Checkers of other languages, which read from their input, and the codes that say that something does not compile.
+# One of several ways to read it is enough: only its project knows whether a `.js` is a module.
+_SCRIPT: Final = ("node", "--check", "-")
+_MODULE: Final = ("node", "--input-type=module", "--check", "-")
+CHECKERS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], frozenset[int]]]] = {
+    ".js": ((_SCRIPT, _MODULE), frozenset({1})),
+    ".cjs": ((_SCRIPT,), frozenset({1})),
+    ".mjs": ((_MODULE,), frozenset({1})),
+    ".sh": ((("sh", "-n"),), frozenset({1, 2})),
+    ".bash": ((("bash", "-n"),), frozenset({1, 2})),
+    ".rb": ((("ruby", "-c", "-"),), frozenset({1})),
+    ".php": ((("php", "-n", "-l"),), frozenset({255})),
+    ".lua": ((("luac", "-p", "-"),), frozenset({1})),
+    ".go": ((("gofmt", "-e", "-l"),), frozenset({2})),
+}
+
+Told = tuple[str, str]
+
+
+async def compile_each(
+    files: Sequence[str],
+    *,
+    root: str,
+    timeout: float,
+    may_read: Callable[[str], bool],
+    may_exec: Callable[[Sequence[str]], bool],
+) -> Told:
+    """Look whether each file compiles; give the verdict and what was seen. ``timeout`` is for one file.
+
+    What is known not to compile fails, whatever could not be looked at beside it.
+
+    Cancellation: nothing was decided, and every process of the check is gone.
+    """
+    said: list[str] = []
+    verdicts = set()
+    for file in files:
+        verdict, detail = await _compiles(file, root, timeout, may_read, may_exec)
+        verdicts.add(verdict)
+        if verdict != "passed":
+            said.append(f"{shown(file)} {detail}")
+    verdict = next((each for each in ("failed", "errored") if each in verdicts), "passed")
+    return verdict, "\n".join(said)
+
+
+async def _compiles(
+    file: str,
+    root: str,
+    timeout: float,
+    may_read: Callable[[str], bool],
+    may_exec: Callable[[Sequence[str]], bool],
+) -> Told:
+    workspace = Workspace(root)
+    try:
+        relative = workspace.resolve(file)
+        if not may_read(relative):
+            return "errored", "may not be read: the policy does not let it"
+        with opened(workspace, relative) as descriptor:
+            if descriptor is None:
+                return "failed", "does not exist"
+            source = read_bytes(descriptor, MOST_BYTES)
+    except ToolFailed as error:
+        return "errored", f"cannot be looked at: {error}"
+    if source is None:
+        return "errored", f"is larger than {MOST_BYTES} bytes"
+    ending = os.path.splitext(relative)[1].lower()
+    if ending in (".py", ".pyi"):
+        return await _python(relative, source, root, timeout)
+    return await _other(ending, source, root, timeout, may_exec)
+
+
+async def _python(relative: str, source: bytes, root: str, timeout: float) -> Told:
+    if not sys.executable:
+        return "errored", "cannot be looked at: there is no Python to do it"
+    argv = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _PYTHON, relative]
+    finished = await run(argv, cwd=root, timeout=timeout, stdin=source)
+    return _told("python", finished, frozenset({NOT_COMPILING}), timeout)
+
+
+async def _other(
+    ending: str, source: bytes, root: str, timeout: float, may_exec: Callable[[Sequence[str]], bool]
+) -> Told:
+    known = CHECKERS.get(ending)
+    if known is None:
+        return "errored", f"cannot be looked at: nothing here compiles {ending or 'a file without an ending'}"
+    ways, wrong = known
+    name = ways[0][0]
+    program = shutil.which(name, path=_path())
+    if program is None:
+        return "errored", f"cannot be looked at: {name} is unavailable"
+    if _lies_in(root, program):
+        # Whoever works here could have put it there.
+        return "errored", f"cannot be looked at: {name} lies in the workspace, and would judge itself"
+    told = ("errored", "")
+    for argv in ways:
+        if not may_exec(argv):
+            return "errored", f"cannot be looked at: the policy does not allow {' '.join(argv)}"
+        finished = await run([program, *argv[1:]], cwd=root, timeout=timeout, stdin=source)
+        told = _told(name, finished, wrong, timeout)
+        if told[0] != "failed":
+            break
+    return told
+
+
+def _lies_in(root: str, program: str) -> bool:
+    inside = os.path.realpath(root).rstrip("/") + "/"
+    return any(each.startswith(inside) for each in (os.path.realpath(program), program))
+
+
+def _path() -> str:
+    """Give the directories of PATH that have a place of their own: a relative one would mean the workspace."""
+    return os.pathsep.join(each for each in os.get_exec_path(environment()) if os.path.isabs(each))
+
+
+def _told(checker: str, finished: Finished, wrong: frozenset[int], timeout: float) -> Told:
+    detail = bounded(finished.output.strip(), DETAIL_CHARS)
+    if finished.status is Status.exited and finished.code == 0:
+        return "passed", ""
+    if finished.status is Status.exited and finished.code in wrong:
+        return "failed", f"does not compile ({checker}): {detail}"
+    endings = {
+        Status.exited: f"exit code {finished.code}",
+        Status.signalled: f"signal {finished.code}",
+        Status.timed_out: f"no answer after {timeout:g} s",
+    }
+    return "errored", f"cannot be looked at: {checker} ended with {endings.get(finished.status, 'no start')}: {detail}"

@@ -1,0 +1,256 @@
+"""The files that a check depends on: found by globs, named by what they hold, compared by whoever judges.
+
+What would be got wrong:
+
+- A name is not a file. A link that is protected is noted with where it leads and
+  what stands there; a directory put in the place of another has other files in it.
+- The program of a check is found as the system will find it, through PATH, and
+  one that the worker puts in front of it is another program. What lies in
+  directories of PATH inside the workspace is noted as well.
+- A program named by its path that is not there yet is the work to be judged, not
+  its judge: it is not noted. One looked for in PATH is noted as missing.
+- Byte code that Python keeps beside its sources is left out, and a check that
+  protects files is run so that Python neither reads nor writes any.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+import trio
+
+from actors.agents.entry_text import bounded, clean
+from actors.agents.globs import GlobSet, path_glob, path_names
+from actors.agents.judging import FileText, Kept, Pin, Pins, pinned_by
+from actors.agents.verification import CommandPasses, Verification
+from actors.agents.worktrees import FOLDER
+from actors.errors import ConfigError, ToolFailed
+from actors.tools.output import foreign_kind
+from actors.tools.paths import Workspace
+from actors.tools.process import environment
+from actors.tools.whole_files import opened, read_bytes
+
+# They are read before and after each evaluation: a glob that means more is a mistake.
+MOST_FILES: Final = 4_096
+MOST_BYTES: Final = 64 * 1024 * 1024
+MOST_SEEN: Final = 100_000
+MOST_TEXT: Final = 1024 * 1024
+_SLICE: Final = 500
+# Programs that name the program they are for in their first line, which may name another.
+MOST_INTERPRETERS: Final = 4
+_MISSING: Final = "missing"
+
+
+class WorkspaceFiles:
+    """Looks at the files of a workspace for a judge. Keeps to `actors.agents.ports.JudgedFiles`."""
+
+    def __init__(self, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES, most_seen: int = MOST_SEEN) -> None:
+        self._most = (most_files, most_bytes, most_seen)
+
+    async def pin(self, criterion: Verification, root: str) -> Pins:
+        """Look at what a check depends on; nothing for a kind that depends on nothing.
+
+        Cancellation: nothing is left open.
+
+        Raises:
+            ConfigError: it is too much, or it cannot be read.
+        """
+        of = pinned_by(criterion)
+        if of is None:
+            return Pins("")
+        assert isinstance(criterion, CommandPasses), "only commands depend on files"
+        looking = _Looking(root, *self._most)
+        try:
+            if criterion.protect:
+                await looking.protect(criterion.protect)
+            looking.programs_of(criterion.argv[0])
+        except _TooMuch as error:
+            raise ConfigError(("contract.verify.protect", f"{error}; write narrower globs")) from None
+        except (OSError, ToolFailed) as error:
+            raise ConfigError(("contract.verify.protect", f"a file cannot be looked at: {error}")) from None
+        return Pins(of, looking.files, looking.programs)
+
+    def text_of(self, root: str, path: str) -> FileText:
+        """Read a file of a workspace, as far as it is text of at most 1 MiB."""
+        return text_at(Workspace(root), path)
+
+
+def text_at(workspace: Workspace, relative: str) -> FileText:
+    """Read a file at a resolved path, as far as it is text of at most 1 MiB; never raises for what it finds."""
+    try:
+        with opened(workspace, relative) as descriptor:
+            if descriptor is None:
+                return FileText(Kept.absent)
+            raw = read_bytes(descriptor, MOST_TEXT)
+    except (OSError, ToolFailed) as error:
+        return FileText(Kept.unkept, bounded(clean(str(error)), 300))
+    if raw is None:
+        return FileText(Kept.unkept, f"it holds more than {MOST_TEXT} bytes")
+    kind = foreign_kind(raw)
+    if kind is not None:
+        return FileText(Kept.unkept, f"it is {kind}")
+    try:
+        return FileText(Kept.text, raw.decode())
+    except UnicodeDecodeError:
+        return FileText(Kept.unkept, "it is no UTF-8 text")
+
+
+class _TooMuch(Exception):
+    """More is protected than can be looked at."""
+
+
+class _Looking:
+    """One look at a workspace, and what it has found so far."""
+
+    def __init__(self, root: str, most_files: int, most_bytes: int, most_seen: int) -> None:
+        self._root = os.path.realpath(root)
+        self._most_files, self._left, self._most_seen = most_files, most_bytes, most_seen
+        self._most_bytes = most_bytes
+        self.files: dict[str, Pin] = {}
+        self.programs: dict[str, Pin] = {}
+
+    # ── protected files ─────────────────────────────────────────────────────
+
+    async def protect(self, globs: tuple[str, ...]) -> None:
+        """Note every file that a glob matches.
+
+        Cancellation: nothing is left open.
+        """
+        wanted = GlobSet(tuple(path_glob(glob) for glob in globs))
+        for place, relative in enumerate(self._entries()):
+            if place % _SLICE == 0:
+                await trio.lowlevel.checkpoint()
+            if wanted.first(path_names(relative)) is not None:
+                self.files[clean(relative)] = Pin(self._digest(f"{self._root}/{relative}"))
+                if len(self.files) > self._most_files:
+                    raise _TooMuch(f"more than {self._most_files} files are protected")
+
+    def _entries(self) -> Iterator[str]:
+        """Give every entry that is no directory; through links to directories too, but never in a circle.
+
+        The directories that lie on the way to each are carried along, and not on the stack of calls: whoever
+        works here may nest them as deep as he likes.
+        """
+        pending: list[tuple[str, tuple[str, ...]]] = [("", (self._root,))]
+        seen = 0
+        while pending:
+            here, way = pending.pop()
+            with os.scandir(way[-1]) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > self._most_seen:
+                        raise _TooMuch(f"the workspace has more than {self._most_seen} entries to look at")
+                    relative = f"{here}/{entry.name}" if here else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name != ".git" and relative != FOLDER:
+                            pending.append((relative, (*way, entry.path)))
+                        continue
+                    if not _is_byte_code(relative):
+                        yield relative
+                    if entry.is_symlink() and entry.is_dir():
+                        target = os.path.realpath(entry.path)
+                        if self._inside(target) and target not in way:
+                            pending.append((relative, (*way, target)))
+
+    def _inside(self, path: str) -> bool:
+        return path == self._root or path.startswith(self._root.rstrip("/") + "/")
+
+    def _digest(self, path: str) -> str:
+        """Name what stands at a path: a link by where it leads and what is there."""
+        try:
+            found = os.lstat(path)
+            led = ""
+            if stat.S_ISLNK(found.st_mode):
+                led = f"link to {os.readlink(path)}: "
+                found = os.stat(path)
+        except FileNotFoundError:
+            return f"{led}{_MISSING}" if led else _MISSING
+        if not stat.S_ISREG(found.st_mode):
+            return f"{led}kind {stat.S_IFMT(found.st_mode):o}"
+        return led + self._content(path)
+
+    def _content(self, path: str) -> str:
+        summed = hashlib.sha256()
+        # Not to be held up by what was put there since.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while part := os.read(descriptor, 1 << 20):
+                self._left -= len(part)
+                if self._left < 0:
+                    raise _TooMuch(f"the protected files hold more than {self._most_bytes} bytes")
+                summed.update(part)
+        finally:
+            os.close(descriptor)
+        return summed.hexdigest()
+
+    # ── programs ────────────────────────────────────────────────────────────
+
+    def programs_of(self, program: str) -> None:
+        """Note the program of a check, what its first line names, and programs that could be put in front of others."""
+        if "/" in program:
+            place = os.path.join(self._root, program)
+            if os.path.isfile(place):
+                self._note(program, place)
+            return
+        folders = [os.path.join(self._root, each) for each in os.get_exec_path(environment())]
+        found = _first(program, folders)
+        if found is None:
+            self.programs[f"program {program}"] = Pin(_MISSING)
+        else:
+            self._note(program, found)
+        for number, folder in enumerate(folders, 1):
+            if self._inside(os.path.realpath(folder)):
+                self._note_folder(folder, folders[number:])
+
+    def _note(self, program: str, place: str, depth: int = 0) -> None:
+        told = self._of_program(place)
+        self.programs[f"program {program}"] = Pin(f"{place}: {told}")
+        if told and depth < MOST_INTERPRETERS:
+            named = _interpreter(place)
+            if named is not None and os.path.isfile(named):
+                self._note(named, named, depth + 1)
+
+    def _of_program(self, place: str) -> str:
+        """Name what a program is where it lies in the workspace; outside it is none of the worker's."""
+        real = os.path.realpath(place)
+        return self._digest(real) if self._inside(real) else "" if real == place else f"link to {real}"
+
+    def _note_folder(self, folder: str, behind: list[str]) -> None:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            return
+        for name in names:
+            place = f"{folder.rstrip('/')}/{name}"
+            if not _is_program(place):
+                continue
+            at = clean(os.path.relpath(place, self._root))
+            self.programs[at] = Pin(self._of_program(place), _first(name, behind) is not None)
+            if len(self.programs) > self._most_files:
+                raise _TooMuch(f"PATH names a directory of the workspace with more than {self._most_files} programs")
+
+
+def _is_byte_code(relative: str) -> bool:
+    return relative.endswith(".pyc") and "__pycache__" in relative.split("/")[:-1]
+
+
+def _is_program(place: str) -> bool:
+    return os.path.isfile(place) and os.access(place, os.X_OK)
+
+
+def _first(program: str, folders: list[str]) -> str | None:
+    places = (f"{folder.rstrip('/')}/{program}" for folder in folders)
+    return next((place for place in places if _is_program(place)), None)
+
+
+def _interpreter(place: str) -> str | None:
+    """Give the program that the first line of a script names by its path."""
+    try:
+        with open(place, "rb") as file:
+            line = file.readline(512)
+    except OSError:
+        return None
+    words = line[2:].split() if line.startswith(b"#!") else []
+    return os.fsdecode(words[0]) if words else None

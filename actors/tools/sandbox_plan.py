@@ -1,0 +1,399 @@
+"""What must stand around a command, and which backend can hold it. Pure: facts in, a plan out.
+
+What would be got wrong:
+
+- A boundary that was asked for by name holds whole or nothing is started. One
+  that nobody named is held as far as can be, and the plan says how far.
+- Landlock grants and cannot take back: who may read a directory may read all of
+  it. So "all but these" is written as every neighbour on the way to them, and
+  inside a writable directory it cannot be written at all; that takes a mount.
+- A backend that cannot keep the network away is not chosen where the policy
+  does. Landlock knows TCP only, so it never counts for that by itself: a network
+  namespace does, or a filter that lets no socket be made but a local one.
+- Read-only by landlock does not bind ``chmod`` and its like; read-only mounts do.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from actors.agents.contract import ExecCaps, ExecSandbox
+from actors.agents.globs import GlobSet, path_glob, path_names
+from actors.agents.policy import Effect, Policy
+from actors.agents.ports import Act
+
+# Below this, a file outside could be emptied.
+LEAST_LANDLOCK: Final = 3
+# So many paths are covered in one start, each by a mount.
+MOST_COVERED: Final = 1_000
+# In the home directory of whoever runs us; closed to commands under every policy that is not permissive.
+SECRET_PLACES: Final = (
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".gnupg",
+    ".kube",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    ".config/gcloud",
+    ".config/gh",
+    ".docker/config.json",
+    ".local/share/keyrings",
+    ".password-store",
+)
+# Who may speak to one of these may do anything; they are files, and no rule for files binds a connection to them.
+SOCKET_PLACES: Final = (
+    "/run/docker.sock",
+    "/run/containerd",
+    "/run/podman",
+    "/run/crio",
+    "/run/dbus",
+    "/run/user",
+    "/run/systemd/private",
+    "/run/snapd.socket",
+    "/run/libvirt",
+)
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# What a command of root keeps under bubblewrap; the launcher keeps the same by number.
+KEPT_CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
+
+
+class Backend(StrEnum):
+    """What holds a boundary; stored values, the best first."""
+
+    bubblewrap = "bubblewrap"
+    landlock = "landlock"
+    none = "none"
+
+
+class Net(StrEnum):
+    """What a command may do on the network; stored values."""
+
+    open = "open"
+    denied = "denied"
+    # The policy denies it, and nothing here could.
+    not_held = "not_held"
+
+
+@attrs.frozen
+class Capabilities:
+    """What this machine can do, each found out by doing it once. ``landlock`` is the version, 0 without."""
+
+    bubblewrap: str | None = None
+    landlock: int = 0
+    namespaces: bool = False
+    seccomp: bool = False
+    root: bool = False
+
+
+@attrs.frozen
+class Grants:
+    """What a policy gives the commands of one workspace. All paths are absolute; they need not exist.
+
+    ``writable`` excludes the private temporary directory, which every command
+    has. ``hidden`` cannot be read, ``protected`` not written, though they lie where
+    the rest can. ``net`` is all of it or nothing.
+    """
+
+    writable: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    net: bool = False
+
+
+@attrs.frozen
+class Plan:
+    """What will stand around a command. With a ``problem`` nothing may be started."""
+
+    mode: ExecSandbox
+    backend: Backend
+    net: Net
+    grants: Grants
+    namespaces: bool = False
+    not_held: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+# ── what the policy gives ───────────────────────────────────────────────────
+
+
+def grants_of(policy: Policy, root: str, home: str) -> Grants:
+    """Say what a policy gives commands in ``root``, as far as it names places. Files are looked at elsewhere."""
+    writable = [root] if _may_write_all(policy) else []
+    for glob in _globs(policy, Act.write, Effect.allow):
+        place = _place(glob, root)
+        # Only what says "all in it": a grant of a directory reaches everything below.
+        if place is None or not glob.endswith("/*") or (writable[:1] == [root] and _is_below(place, root)):
+            continue
+        if _may_write_in(policy, place, root):
+            writable.append(place)
+    hidden = [place for glob in _globs(policy, Act.read, Effect.deny) if (place := _place(glob, root))]
+    if not policy.is_permissive:
+        hidden += [f"{home}/{name}" for name in SECRET_PLACES if not _is_opened(policy, f"{home}/{name}")]
+    protected = [place for glob in _globs(policy, Act.write, Effect.deny) if (place := _place(glob, root))]
+    protected = [place for place in protected if place not in hidden]
+    once = [tuple(dict.fromkeys(each)) for each in (writable, hidden, protected)]
+    return Grants(once[0], once[1], once[2], _net(policy))
+
+
+def _globs(policy: Policy, act: Act, effect: Effect) -> list[str]:
+    return [rule.glob for layer in policy.layers for rule in layer.rules if (rule.act, rule.effect) == (act, effect)]
+
+
+def _may_write_all(policy: Policy) -> bool:
+    if any(not glob.strip("*") for glob in _globs(policy, Act.write, Effect.deny)):
+        return False
+    opened = any(not glob.strip("*") for glob in _globs(policy, Act.write, Effect.allow))
+    return opened or policy.defaults.write is not Effect.deny
+
+
+def _place(glob: str, root: str) -> str | None:
+    """Give the one place that a glob names, itself or all that is in it; None for a pattern."""
+    plain = glob.removesuffix("/*") or "/"
+    if "*" in plain or "?" in plain or plain == "/":
+        return None
+    return posixpath.normpath(plain if plain.startswith("/") else f"{root}/{plain}")
+
+
+def _may_write_in(policy: Policy, place: str, root: str) -> bool:
+    shown = posixpath.relpath(place, root) if _is_below(place, root) else place
+    return policy.explain(Act.write, f"{shown}/x").effect is not Effect.deny
+
+
+def _is_opened(policy: Policy, place: str) -> bool:
+    decision = policy.explain(Act.read, place)
+    return decision.effect is Effect.allow and decision.rule is not None and decision.rule.strip("*") != ""
+
+
+def _net(policy: Policy) -> bool:
+    """Tell whether all of the network is granted. One host is not: nothing here can tell hosts apart."""
+    globs = {effect: _globs(policy, Act.net, effect) for effect in Effect}
+    if globs[Effect.deny] or globs[Effect.ask]:
+        return False
+    return policy.defaults.net is Effect.allow or any(not glob.strip("*") for glob in globs[Effect.allow])
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def covered(policy: Policy, names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Pick what may not be read, and what may not be written, of sorted paths relative to the root.
+
+    What lies in a picked directory is not picked again.
+    """
+    read = GlobSet(tuple(map(path_glob, _globs(policy, Act.read, Effect.deny))))
+    # Where nothing may be written, the whole workspace is read-only already.
+    write = GlobSet(tuple(path_glob(each) for each in _globs(policy, Act.write, Effect.deny) if each.strip("*")))
+    hidden: list[str] = []
+    protected: list[str] = []
+    for name in names:
+        as_named = path_names(name)
+        if hidden and _is_below(name, hidden[-1]):
+            continue
+        if read.globs and read.first(as_named) is not None:
+            hidden.append(name)
+        elif write.globs and write.first(as_named) is not None and not (protected and _is_below(name, protected[-1])):
+            protected.append(name)
+    return hidden, protected
+
+
+def has_rules_for_files(policy: Policy) -> bool:
+    """Tell whether any file of a workspace could be denied."""
+    return any(_globs(policy, act, Effect.deny) for act in (Act.read, Act.write))
+
+
+# ── which backend ───────────────────────────────────────────────────────────
+
+
+def plan_sandbox(mode: ExecSandbox | None, grants: Grants, can: Capabilities) -> Plan:
+    """Choose the best backend that holds what is asked for; ``mode`` None was not asked for by name."""
+    asked = ExecSandbox.workspace_write if mode is None else mode
+    if asked is ExecSandbox.full_access:
+        return Plan(asked, Backend.none, Net.open, grants)
+    if asked is ExecSandbox.read_only:
+        grants = attrs.evolve(grants, writable=())
+    net = Net.open if grants.net else Net.denied
+    if can.bubblewrap is not None:
+        return Plan(asked, Backend.bubblewrap, net, grants, namespaces=True)
+    if can.landlock >= LEAST_LANDLOCK and (grants.net or can.namespaces or can.seccomp):
+        return Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
+    missing = _missing(grants, can)
+    net = Net.open if grants.net else Net.not_held
+    everything = (f"{asked}: {missing}",)
+    if mode is None:
+        return Plan(asked, Backend.none, net, grants, not_held=everything)
+    remedy = 'install bubblewrap, or write exec_sandbox = "full_access" to run commands without a boundary'
+    problem = f"{asked} cannot be held here: {missing}; {remedy}"
+    return Plan(asked, Backend.none, net, grants, not_held=everything, problem=problem)
+
+
+def _missing(grants: Grants, can: Capabilities) -> str:
+    if can.landlock >= LEAST_LANDLOCK:
+        return "the policy denies the network, and landlock alone cannot"
+    if can.landlock:
+        return f"bubblewrap does not work, and landlock has version {can.landlock}, and {LEAST_LANDLOCK} is needed"
+    return "neither bubblewrap nor landlock works"
+
+
+def _not_held(grants: Grants, can: Capabilities) -> tuple[str, ...]:
+    if can.namespaces:
+        return ()
+    inside = [path for path in grants.hidden if any(_is_below(path, root) for root in grants.writable)]
+    said = [*(f"read of {path}" for path in inside), *(f"write of {path}" for path in grants.protected)]
+    more = [f"and {len(said) - 20} more"] if len(said) > 20 else []
+    return (*said[:20], *more, "chmod and its like outside the workspace", "sockets of services under /run")
+
+
+# ── bubblewrap ──────────────────────────────────────────────────────────────
+
+
+def bubblewrap_argv(
+    plan: Plan,
+    argv: Sequence[str],
+    status: int,
+    *,
+    program: str,
+    cwd: str,
+    temporary: str,
+    root: bool,
+    is_directory: Callable[[str], bool],
+) -> list[str]:
+    """Write the command line that starts ``argv`` behind bubblewrap. Places that do not exist are passed over.
+
+    Later mounts lie over earlier ones: first all, read-only; then what may be
+    written; then what may not after all; then what may not be seen.
+    """
+    line = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-user-try"]
+    line += ["--unshare-net"] if plan.net is Net.denied else []
+    line += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for path in (*plan.grants.writable, temporary):
+        line += ["--bind-try", path, path]
+    for path in plan.grants.protected:
+        line += ["--ro-bind-try", path, path]
+    for path in plan.grants.hidden:
+        line += ["--tmpfs", path, "--remount-ro", path] if is_directory(path) else ["--ro-bind-try", "/dev/null", path]
+    line += ["--cap-drop", "ALL"]
+    if root:
+        line += [word for name in KEPT_CAPABILITIES for word in ("--cap-add", f"CAP_{name}")]
+    return [*line, "--chdir", cwd, "--json-status-fd", str(status), "--", *argv]
+
+
+# ── landlock ────────────────────────────────────────────────────────────────
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
+REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(13, 16))
+READS: Final = EXECUTE | READ_FILE | READ_DIR
+# No devices: whoever makes the device of a disk reads the disk.
+WRITES: Final = (
+    READS
+    | WRITE_FILE
+    | REMOVE_DIR
+    | REMOVE_FILE
+    | MAKE_DIR
+    | MAKE_REG
+    | MAKE_SOCK
+    | MAKE_FIFO
+    | MAKE_SYM
+    | REFER
+    | TRUNCATE
+)
+OF_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+SCOPED: Final = 3
+
+
+@attrs.frozen
+class Rule:
+    """What may be done below a path."""
+
+    path: str
+    access: int
+
+
+def handled(version: int) -> tuple[int, ...]:
+    """Give what landlock of a version is to deny where no rule grants it: files, TCP (never), signals and sockets."""
+    bits = 16 if version >= 5 else 15 if version >= 3 else 14 if version == 2 else 13
+    # The kernel reads as many numbers as it knows.
+    files = (1 << bits) - 1
+    return (files, 0, SCOPED) if version >= 6 else (files, 0) if version >= 4 else (files,)
+
+
+def landlock_rules(
+    plan: Plan, temporary: str, version: int, names_in: Callable[[str], Iterable[str]]
+) -> tuple[Rule, ...]:
+    """Write what may be read, and what written, as grants; ``names_in`` lists a directory, nothing when it cannot."""
+    known = handled(version)[0]
+    closed = () if plan.namespaces else plan.grants.hidden
+    shut = ("/dev", *closed, *(() if plan.namespaces else ("/run/user", "/run/docker.sock")))
+    # Names may be listed everywhere: they are no contents, and programs look where they are.
+    rules = [Rule("/", READ_DIR), *(Rule(path, READS) for path in _open_below("/", frozenset(shut), names_in))]
+    rules += [Rule(path, READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) for path in DEVICES]
+    rules += [Rule("/dev/shm", WRITES)] if plan.namespaces else []
+    rules += [Rule(path, WRITES) for path in (*plan.grants.writable, temporary)]
+    return tuple(Rule(rule.path, rule.access & known) for rule in rules)
+
+
+def _open_below(place: str, shut: frozenset[str], names_in: Callable[[str], Iterable[str]]) -> list[str]:
+    found: list[str] = []
+    for name in names_in(place):
+        path = f"{place.rstrip('/')}/{name}"
+        if path in shut:
+            continue
+        if any(each.startswith(path + "/") for each in shut):
+            found += _open_below(path, shut, names_in)
+        else:
+            found.append(path)
+    return found
+
+
+# ── a filter of system calls, where there is no namespace for the network ───
+
+# Machine: its number in a filter, and the numbers of socket and of io_uring_setup, which makes sockets too.
+MACHINES: Final = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 13, 0x80000000
+_LOCAL, _OTHER_TABLE = 1, 0x40000000
+
+
+def socket_filter(machine: str) -> bytes | None:
+    """Write the filter that lets local sockets be made and no others; None for a machine that we know no numbers of."""
+    if machine not in MACHINES:
+        return None
+    number, socket, ring = MACHINES[machine]
+    steps = (
+        (_LOAD, 0, 0, 4),
+        # Calls of another machine have other numbers.
+        (_EQUAL, 1, 0, number),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),
+        (_AT_LEAST, 5, 0, _OTHER_TABLE),
+        (_EQUAL, 4, 0, ring),
+        (_EQUAL, 0, 2, socket),
+        (_LOAD, 0, 0, 16),
+        (_EQUAL, 0, 1, _LOCAL),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _REFUSE),
+    )
+    return b"".join(
+        code.to_bytes(2, "little") + bytes((yes, no)) + value.to_bytes(4, "little") for code, yes, no, value in steps
+    )
+
+
+# ── limits ──────────────────────────────────────────────────────────────────
+
+
+def limits_of(caps: ExecCaps) -> tuple[tuple[str, int, int], ...]:
+    """Give the limits of each process: name, soft, hard. CPU time has a signal before its hard end."""
+    limits = []
+    if caps.cpu_seconds is not None:
+        limits.append(("RLIMIT_CPU", caps.cpu_seconds, caps.cpu_seconds + 1))
+    if caps.memory_bytes is not None:
+        limits.append(("RLIMIT_DATA", caps.memory_bytes, caps.memory_bytes))
+    if caps.open_files is not None:
+        limits.append(("RLIMIT_NOFILE", caps.open_files, caps.open_files))
+    return tuple(limits)

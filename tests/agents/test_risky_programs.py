@@ -1,0 +1,327 @@
+"""What runs other programs is looked into: an inner deny wins, a broad allow asks, and nothing is asked for nothing.
+
+The corpus of attacks carries a control: the matcher by string prefix that others
+use lets each of them through.
+"""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.agents.exec_judging import MOST_NESTED, RISKY_LAYER, effect_of, judge_command, may_run
+from actors.agents.policy import Defaults, Effect, Policy
+from actors.agents.risky_programs import RISKY_NAMES, program_name, wrapping_of
+from actors.agents.shell_line import LineRefused, read_line
+
+ALLOW, ASK, DENY = Effect.allow, Effect.ask, Effect.deny
+
+
+def effect(policy: Policy, argv: list[str] | str) -> Effect:
+    return effect_of(judge_command(policy, shlex.split(argv) if isinstance(argv, str) else argv))
+
+
+def operator(*rules: str) -> Policy:
+    """Allow what is given; all else asks."""
+    policy = Policy.default().layer("operator")
+    for rule in rules:
+        policy = policy.allow_exec(rule)
+    return policy
+
+
+# ── AB-133, 134, 137: what follows an allowed beginning ─────────────────────
+
+GIT_STATUS = operator("git", "git status", "git status *")
+BEHIND_A_PREFIX = [
+    "git status; id",
+    "git status;id",
+    "git status && id",
+    "git status || id",
+    "git status | id",
+    "git status |id",
+    "git status & id",
+    "git status\nid",
+    "git status\r\nid",
+    "git status $(id)",
+    "git status `id`",
+    'git status "$(id)"',
+    'git status "`id`"',
+    "git status ${x:=$(id)}",
+    "git status <(id)",
+    "git status >(id)",
+    "git status > $(id)",
+    "git status --porcelain=$(id)",
+    "git status ; env id",
+    "git status | xargs id",
+    "git status | sh",
+    "git status && sh -c id",
+    "git status; X=1 id",
+    "git status; . ./x",
+    "git status; eval id",
+    "git status |& id",
+    "git status <<< x; id",
+    "git statusx",
+    "git status-x",
+    "git status2",
+]
+
+
+def naive_prefix_matcher(line: str) -> bool:
+    """Allow what begins like an allowed command: the matcher that AB-133 is about."""
+    return line.startswith("git status")
+
+
+def runs_unasked(policy: Policy, line: str) -> bool:
+    """Tell whether the tool `shell` would run a line without asking anybody."""
+    try:
+        read = read_line(line)
+    except LineRefused:
+        return False
+    return all(may_run(policy, command.argv) for command in read.commands)
+
+
+@pytest.mark.parametrize("line", BEHIND_A_PREFIX)
+def test_nothing_rides_behind_an_allowed_beginning(line):
+    assert naive_prefix_matcher(line), "the control: a prefix matcher lets it through"
+    assert not runs_unasked(GIT_STATUS, line)
+
+
+def test_the_allowed_command_itself_runs_and_its_parts_are_judged_one_by_one():
+    assert runs_unasked(GIT_STATUS, "git status")
+    assert runs_unasked(GIT_STATUS, "git status --short && git status")
+    assert not runs_unasked(GIT_STATUS, "git status && git push")
+
+
+@pytest.mark.parametrize("line", [*(line for line in BEHIND_A_PREFIX if line[10] not in "x-2"), 'git log "$(id)"', "git log --format='%H' `id`"])
+def test_a_broad_allow_of_git_is_no_allow_of_what_is_substituted_or_joined(line):
+    policy = operator("git", "git *")
+    assert line.startswith("git "), "the control: it fits the glob as a text"
+    assert not runs_unasked(policy, line)
+
+
+@pytest.mark.parametrize("shell", ["bash -lc", "sh -c", "/bin/sh -c", "bash -ec", "zsh -c", "dash -xc", "env sh -c", "busybox sh -c"])
+@pytest.mark.parametrize("inner", ["rm x", "git status; rm x", "git status && rm x", "true | rm x", "env rm x", "sh -c 'rm x'"])
+def test_the_prefix_of_a_shell_wrapper_hides_nothing(shell, inner):
+    argv = [*shlex.split(shell), inner]
+    denies = Policy.permissive().layer("operator").deny_exec("rm*")
+    assert denies.explain("exec", argv[0]).effect is ALLOW, "the control: neither the program"
+    assert denies.explain("exec", shlex.join(argv)).effect is ALLOW, "nor the line is denied by itself"
+    assert effect(denies, argv) is DENY
+    # Where nothing is denied, a broad allow of the shell asks.
+    assert effect(operator("*"), argv) is ASK
+
+
+# ── AB-136: wrappers and interpreters ───────────────────────────────────────
+
+# Each runs `rm x`, and it can be seen.
+SEEN = [
+    "env rm x", "env -i rm x", "env -u A rm x", "env --unset=A rm x", "env - rm x", "env A=b rm x", "env -- rm x",
+    "nice rm x", "nice -n 5 rm x", "nice --adjustment=5 rm x", "nohup rm x", "timeout 5 rm x", "timeout -k 1 5 rm x",
+    "timeout -s9 5 rm x", "timeout --signal=KILL 5 rm x", "setsid rm x", "setsid -fw rm x", "stdbuf -oL rm x",
+    "stdbuf -o L rm x", "ionice -c 3 rm x", "sudo rm x", "sudo -n -u root rm x", "sudo A=b rm x", "doas rm x",
+    "xargs rm x", "xargs -0 rm x", "xargs -n 1 rm x", "xargs -I{} rm x", "xargs -n1 -P4 rm x", "time -p rm x",
+    "find . -exec rm x ;", "find . -exec rm x {} +", "find . -name a -execdir rm x ;", "find . -ok rm x ;",
+    "find . -exec true ; -exec rm x ;", "fd -x rm x", "fd a --exec rm x", "busybox rm x", "strace -f rm x",
+    "env nice timeout 5 rm x", "sh -c 'rm x'", "bash -lc 'rm x'", "bash --norc -c 'rm x'", "sh -e -c 'rm x'",
+    "bash -o pipefail -c 'rm x'", "sh -c 'true; rm x'", "sh -c 'rm x' a b", "/bin/rm x", "/usr/bin/env /bin/rm x",
+    "SH -c 'rm x'", "./bin/rm x", "chroot / rm x", "taskset 1 rm x", "command rm x", "unbuffer rm x",
+]  # fmt: skip
+# Each may run anything, and what cannot be seen.
+OPAQUE = [
+    "python -c 'print()'", "python3.12 -c 'x'", "python -m http.server", "python x.py", "python", "python -", "python -v",
+    "python -Ic x", "perl -e x", "perl -ne x", "ruby -e x", "node -e x", "node x.js", "php -r x", "lua -e x", "deno run x",
+    "awk 'BEGIN{system(\"id\")}'", "gawk x", "sh", "sh x.sh", "sh -s", "bash", "bash -i", "bash --rcfile x", "sh -c",
+    "sh -c '$(id)'", "sh -c 'rm x &'", "bash -c 'cd x'", "fish -c 'id'", "zsh -c '=rm x'", "env -S 'rm x'", "env --split-string='rm x'",
+    "env A=b", "env --foo rm x", "nice -5 rm x", "xargs", "xargs -0",
+    # What is run can be seen, and what it is given cannot.
+    "xargs ls", "xargs -n 1 ls -l", "find . -exec ls {} +", "fd -x ls", "env A=b ls", "git -c core.pager=id log", "git -c alias.x=!id x",
+    "git --config-env=core.pager=X log", "git -C x status", "git --git-dir=x status", "git --exec-path=. status",
+    "git x", "git bisect run id", "git submodule foreach id", "git config core.pager id", "git difftool -x id",
+    "git filter-branch", "git rebase -x id", "git rebase --exec id", "git rebase --exe=id", "git grep -O id", "git fetch --upload-pack=id x",
+    "git clone ext::id x", "git clone -u id x", "git clone -c core.fsmonitor=id x", "git push --receive-pack=id", "git archive --exec=id",
+    "git diff --ext-diff", "git log --textconv", "git init --template=x", "make", "make test", "gmake", "npm run x", "npm test", "npx x",
+    "yarn x", "pnpm x", "cargo run", "go run .", "pip install x", "uv run x", "ssh h id", "scp a b", "rsync -e id a b",
+    "rsync --rsh=id a b", "rsync -ae id a b", "docker run x", "kubectl exec x", "su -c id", "systemd-run id", "crontab x", "at now",
+    "tmux new id", "script -c id", "watch id", "parallel id", "flock f id", "nsenter id", "unshare id", "vi x", "vim -c x",
+    "ed x", "less x", "man x", "gdb x", "tar --to-command=id -xf x", "tar --checkpoint-action=exec=id", "tar -I id -xf x", "tar cIf id x",
+    "tar --use-comp=id -xf x", "sort --compress-program=id x", "zip -TT id x", "split --filter=id x", "wget --use-askpass=id x",
+    "rg --pre id x", "sed '1e id' x", "sed 's/a/b/e' x", "sed -f x", "sed 'w f' x", "sed -n '1p;e id'", "sed 's/a/b/' x --expression='1e id'",
+    "./x", "bin/x", "/tmp/x", "/work/x", "/usr/bin/../../tmp/x", "/tmp/git status", "/tmp/ls", "SH -c '$x'", "Python -c x",
+    "find . -exec {} ;", "find . -exec", "sqlite3 x", "dc x", "m4 x", "open x", "xdg-open x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SEEN)
+def test_a_denied_program_is_denied_inside_of_another(line):
+    denies = Policy.permissive().layer("operator").deny_exec("rm*")
+    argv = shlex.split(line)
+    assert denies.explain("exec", argv[0]).effect is denies.explain("exec", shlex.join(argv)).effect is ALLOW, "control"
+    judged = judge_command(denies, argv)
+    assert effect_of(judged) is DENY
+    # And it is said which rule: the operator finds it in the record.
+    assert any(each.decision.rule == "rm*" and each.decision.layer == "operator" for each in judged)
+    # An ask inside asks.
+    assert effect(Policy.permissive().layer("operator").ask_exec("rm"), argv) is ASK
+
+
+@pytest.mark.parametrize("line", OPAQUE)
+def test_what_cannot_be_seen_asks_where_a_rule_could_be_passed_by(line):
+    argv = shlex.split(line)
+    denies = Policy.permissive().layer("operator").deny_exec("rm*")
+    assert denies.explain("exec", shlex.join(argv)).effect is ALLOW, "control"
+    judged = judge_command(denies, argv)
+    assert effect_of(judged) is ASK
+    assert judged[-1].decision.layer == RISKY_LAYER and argv[0] in str(judged[-1].decision.rule)
+
+
+@pytest.mark.parametrize("line", [*SEEN, *OPAQUE])
+def test_a_broad_allow_asks_for_what_runs_others_and_denies_stay(line):
+    argv = shlex.split(line)
+    program = argv[0]
+    for policy in (operator("*"), operator(program, f"{program} *", "rm", "rm *"), operator("?*")):
+        if policy.explain("exec", shlex.join(argv)).effect is not ALLOW:
+            continue
+        if line == "/bin/rm x":
+            # A program of the system by its path is itself, and nothing that runs others.
+            assert effect(policy, argv) is ALLOW
+            continue
+        wrapping = wrapping_of(argv)
+        assert wrapping is not None
+        if policy.explain("exec", program).rule == program and wrapping.named == 1:
+            # The rule spells all of it out that is dangerous: `make` allows `make`, and `./x` allows `./x`.
+            assert "/" in program or program == line
+            continue
+        assert effect(policy, argv) is ASK, policy
+
+
+@pytest.mark.parametrize("line", [*SEEN, *OPAQUE])
+def test_a_policy_without_rules_stays_permissive_and_the_default_asks_as_before(line):
+    argv = shlex.split(line)
+    assert may_run(Policy.permissive(), argv)
+    # Rules for other acts hold nothing of exec back.
+    assert may_run(Policy.permissive().layer("operator").deny_write("*.lock").allow_read("*"), argv)
+    judged = judge_command(Policy.default(), argv)
+    assert effect_of(judged) is ASK
+    assert {each.decision.layer for each in judged} == {None}
+    assert effect(Policy(defaults=Defaults(exec="deny")), argv) is DENY
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "wanted"),
+    [
+        (("timeout", "timeout 60 pytest*"), "timeout 60 pytest -q", ALLOW),
+        (("timeout", "timeout 60 pytest*"), "timeout 60 rm x", ASK),
+        (("timeout", "timeout *"), "timeout 60 pytest", ASK),
+        (("env", "env ls*"), "env ls -l", ALLOW),
+        (("env", "env ls*"), "env lsof", ASK),
+        (("env", "env ls*"), ["env", "ls -l; id"], ASK),
+        (("env", "env *"), "env ls", ASK),
+        (("python", "python -m pytest*"), "python -m pytest -q", ALLOW),
+        (("python", "python -m pytest*"), "python -m pip", ASK),
+        (("python", "python -m *"), "python -m pytest", ASK),
+        (("python", "python -c *"), "python -c 'print(1)'", ALLOW),
+        (("python", "python *"), "python -c 'print(1)'", ASK),
+        (("python", "python check.py*"), "python check.py -v", ALLOW),
+        (("sh", "sh -c *"), "sh -c 'ls; pwd'", ALLOW),
+        (("sh", "sh -c 'ls'"), ["sh", "-c", "ls"], ASK),
+        (("sh", "sh -c ls"), ["sh", "-c", "ls"], ALLOW),
+        (("sh", "sh *"), "sh -c ls", ASK),
+        (("git", "git *"), "git status", ALLOW),
+        (("git", "git *"), "git log --oneline -3", ALLOW),
+        (("git", "git *"), "git commit -m 'a message; $(x)'", ALLOW),
+        (("git", "git *"), "git push -u origin main", ALLOW),
+        (("git", "git *"), "git -c user.name=x commit", ASK),
+        (("git", "git -c user.name=x *"), "git -c user.name=x commit", ALLOW),
+        (("make", "make test"), "make test", ALLOW),
+        (("make", "make *"), "make test", ASK),
+        (("make",), "make", ALLOW),
+        (("npm", "npm run build*"), "npm run build", ALLOW),
+        (("npm", "npm run *"), "npm run build", ASK),
+        (("find", "find *"), "find . -name '*.py'", ALLOW),
+        (("find", "find *"), "find . -exec cat {} ;", ASK),
+        (("find", "find . -exec cat*"), "find . -exec cat {} ;", ALLOW),
+        (("./run.sh", "./run.sh *"), "./run.sh -x", ALLOW),
+        (("*",), "./run.sh -x", ASK),
+        (("*",), "ls -l", ALLOW),
+        (("*",), "/bin/ls -l", ALLOW),
+        (("*",), "sed -n 1,5p x", ALLOW),
+        (("*",), "sed -i s/a/b/g x", ALLOW),
+        (("*",), "tar -xzf x.tgz", ALLOW),
+        (("*",), "sort -u x", ALLOW),
+        (("*",), "python --version", ALLOW),
+        (("*",), "env", ALLOW),
+        (("*",), "git --no-pager diff", ALLOW),
+        (("*",), "git branch --contains x", ALLOW),
+    ],
+)  # fmt: skip
+def test_a_rule_that_spells_the_wrapped_command_out_is_meant(rules, line, wanted):
+    assert effect(operator(*rules), line) is wanted
+
+
+def test_a_rule_that_is_meant_beats_no_rule_against_what_runs_inside():
+    policy = operator("env", "env *", "env rm*", "sh", "sh -c *")
+    assert effect(policy, "env rm x") is ALLOW
+    assert effect(policy.deny_exec("rm"), "env rm x") is DENY
+    assert effect(policy.ask_exec("rm x"), "env rm x") is ASK
+    assert effect(policy.deny_exec("rm *"), "sh -c 'ls; rm x'") is DENY
+    # A child cannot take it back, and can forbid it.
+    contained = policy.contain(Policy.default().layer("child").allow_exec("python *"))
+    assert effect(contained, "python -c x") is ASK
+    assert effect(policy.contain(Policy().layer("child").deny_exec("env*")), "env rm x") is DENY
+
+
+def test_rules_match_the_arguments_and_no_text_that_looks_like_them():
+    policy = operator("git", "git status", "git log *")
+    assert effect(policy, ["git", "status"]) is ALLOW
+    assert effect(policy, ["git", "log", "a; id"]) is ALLOW, "one argument, and no shell"
+    assert effect(policy, ["git status"]) is ASK, "a program with a blank in its name"
+    assert effect(policy, ["git", "status;", "id"]) is ASK
+    assert effect(policy, ["git", "statusx"]) is ASK
+    assert effect(policy, ["git", "status", ""]) is ASK
+    assert effect(policy, ["git", "log"]) is ASK
+
+
+def test_a_deny_of_a_program_is_a_deny_of_it_by_its_path():
+    denies = Policy.permissive().layer("operator").deny_exec("rm").deny_exec("curl *evil*")
+    assert denies.explain("exec", "/bin/rm").effect is ALLOW, "control"
+    assert effect(denies, "/bin/rm x") is effect(denies, "/usr/bin/curl http://evil") is DENY
+    assert effect(denies, "/bin/ls rm") is ALLOW
+    # By its last part a command never gets more.
+    assert effect(operator("ls", "ls *"), "/tmp/ls x") is ASK
+
+
+def test_too_deep_in_each_other_is_not_looked_into_and_asks():
+    denies = Policy.permissive().layer("operator").deny_exec("rm")
+    assert effect(denies, "nice " * MOST_NESTED + "rm x") is DENY
+    assert effect(denies, "nice " * (MOST_NESTED + 1) + "rm x") is ASK
+
+
+def test_every_name_of_the_class_is_the_one_that_is_looked_up():
+    assert sorted(name for name in RISKY_NAMES if program_name(name) != name) == []
+    known = {"/usr/bin/env": "env", "python3.12": "python", "Bash": "bash", "bash-5.2": "bash", "C:\\x\\PWSH.EXE": "pwsh", "7": "7"}
+    assert {program: program_name(program) for program in known} == known
+
+
+WORDS = st.sampled_from(
+    ["env", "sh", "-c", "rm", "x", "nice", "-n", "5", "git", "status", "-C", "find", "-exec", "{}", ";", "--", "-", "A=b", "xargs",
+     "python", "-m", "timeout", "rm x", "sed", "-e", "tar", "", "make", "/bin/rm", "sudo", "-u", "./y"]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, min_size=1, max_size=8))
+def test_looked_at_in_more_ways_a_command_never_gets_more(argv):
+    if not argv[0]:
+        argv = ["x", *argv]
+    line = shlex.join(argv)
+    for policy in (Policy.permissive(), operator("*"), operator("env*", "rm*"), operator("*").deny_exec("rm")):
+        plain = max(
+            (policy.explain("exec", argv[0]).effect, policy.explain("exec", line).effect), key=(ALLOW, ASK, DENY).index
+        )
+        got = effect(policy, argv)
+        assert (ALLOW, ASK, DENY).index(got) >= (ALLOW, ASK, DENY).index(plain)
+    wrapping = wrapping_of(argv)
+    if wrapping is not None:
+        assert 1 <= wrapping.named <= len(argv)
+        assert all(wrapping.inner)
+        assert wrapping.inner or wrapping.opaque
