@@ -57,6 +57,10 @@ class _Finding:
     def __init__(self, workspace: Workspace, policy: Policy) -> None:
         self._workspace = workspace
         self._policy = policy
+        # Our own folder is kept from agents by a built-in layer, so that none of them can write what its children
+        # will be. That is no secret from whoever starts the run: there the operator's own rules decide.
+        kept = tuple(layer for layer in policy.layers if layer not in Policy.default().layers)
+        self._operators = attrs.evolve(policy, layers=kept)
         self.found: dict[str, AgentFile] = {}
         self.notes: list[Problem] = []
         self.problems: list[Problem] = []
@@ -125,7 +129,8 @@ class _Finding:
 
     def _text(self, path: str, told: list[Problem]) -> str | None:
         shown_path = clean(path)
-        if self._policy.explain(Act.read, shown_path).effect is not Effect.allow:
+        policy = self._operators if path.startswith(f"{OWN}/") else self._policy
+        if policy.explain(Act.read, shown_path).effect is not Effect.allow:
             self.notes.append((shown_path, "is left out: the policy does not let it be read"))
             return None
         try:

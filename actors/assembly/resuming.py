@@ -256,7 +256,11 @@ def stored_contract(record: RunRecord) -> TaskContract:
     if record.contract is None:
         text = "its agents are functions of a program; start it there again. Only contracts can be resumed"
         raise ConfigError(("run", f"{record.run_id}: {text}"))
-    return TaskContract.from_dict(json.loads(record.contract), "contract")
+    try:
+        plain = json.loads(record.contract)
+    except ValueError as error:
+        raise ConfigError((f"contract of {record.run_id}", f"cannot be read: {error}")) from None
+    return TaskContract.from_dict(plain, "contract")
 
 
 def stored_containment(record: RunRecord) -> Containment:

@@ -66,7 +66,7 @@ def test_what_is_no_plain_key_and_value_is_refused_with_its_line(lines, line, wo
 
 def test_a_head_that_never_closes_or_is_endless_is_refused():
     for text in ("---\na: b", "---\n" + "a: b\n" * MOST_HEAD + "---\n"):
-        with pytest.raises(ConfigError, match="a.md:1"):
+        with pytest.raises(ConfigError, match=r"a\.md:1"):
             read_front_matter(text, "a.md")
 
 

@@ -99,12 +99,12 @@ async def test_control_without_a_tree_the_child_writes_its_parents_file(repo: Pa
 async def test_the_criterion_of_a_child_is_judged_in_its_tree(repo: Path) -> None:
     # The parent's file holds the text that the child's does not, and the other way round.
     (repo / "code.txt").write_text("mine\n")
-    criterion = {"verify": None, "verify_file": "code.txt", "verify_contains": "mine"}
+    criterion: dict[str, Any] = {"verify": None, "verify_file": "code.txt", "verify_contains": "mine"}
     store, _, result = await run(task(repo, AUTHOR), [[spawn(**criterion)], [], [], [], []])
     [child] = store.children(result.run_id)
     record = store.run(child)
     assert record is not None and record.outcome == "step_cap_reached"
-    command = {"verify": {"kind": "command", "argv": ["grep", "-q", "theirs", "code.txt"]}}
+    command: dict[str, Any] = {"verify": {"kind": "command", "argv": ["grep", "-q", "theirs", "code.txt"]}}
     store, _, result = await run(task(repo, AUTHOR), [[spawn("again", **command)], [write("code.txt", "theirs\n")]])
     [child] = store.children(result.run_id)
     record = store.run(child)
@@ -145,6 +145,7 @@ async def test_without_a_repository_of_its_own_there_is_no_child_and_no_count(tm
             (root / ".git/HEAD").write_text("ref: refs/heads/master\n")
     store, provider, result = await run(task(root, AUTHOR), [[spawn()], [write("code.txt", "new")], []])
     assert store.children(result.run_id) == [] and "no work tree could be made" in told(provider)
+    assert how != "file" or "its .git is no directory" in told(provider)
     [agents] = [row[0] for row in store.select("SELECT agents FROM ledger")]
     assert agents == 1
     # No fallback: the second answer was the parent's own, and nothing of the other repository came in.

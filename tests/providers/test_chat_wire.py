@@ -315,3 +315,9 @@ def test_parts_that_cannot_be_are_left_out(details):
 def test_a_part_is_never_more_than_its_whole():
     raw = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1000}}
     assert read_usage(raw) == Usage(9, 1, cache_read_tokens=9)
+
+
+def test_an_effort_is_sent_as_the_endpoints_word_for_it_and_none_is_not_sent():
+    turns = (UserTurn("go"),)
+    assert json.loads(encode_request(CompletionRequest("", turns, effort="high")))["reasoning_effort"] == "high"
+    assert "reasoning_effort" not in json.loads(encode_request(CompletionRequest("", turns)))

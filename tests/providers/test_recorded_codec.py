@@ -222,3 +222,10 @@ def test_what_is_no_line_is_refused_with_its_place(line: bytes, why: str) -> Non
     with pytest.raises(BadLine) as caught:
         decode_line(line)
     assert why in str(caught.value)
+
+
+def test_an_effort_is_part_of_what_a_request_is_known_by_and_none_changes_no_old_key():
+    plain = CompletionRequest("s", (UserTurn("go"),))
+    assert fingerprint(attrs.evolve(plain, effort="high")).key != fingerprint(plain).key
+    # As recordings of before there was an effort have it.
+    assert fingerprint(plain).key == "960c337d61ffba9d608cddc38235027f"

@@ -434,6 +434,34 @@ async def test_processes_outside_are_not_ended(can, root):
         await victim.wait()
 
 
+@everywhere
+async def test_a_command_has_no_right_that_only_an_administrator_needs(can, root):
+    kept = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 10))
+    done = await shell("grep -E '^Cap(Eff|Prm|Bnd|Amb|Inh)' /proc/self/status", root, under(), can)
+    held = {line.split(":")[0]: int(line.split()[1], 16) for line in done.output.splitlines()}
+    assert len(held) == 5
+    # Whoever has none to begin with cannot drop them from the bound, and gains nothing from it either.
+    bound = held.pop("CapBnd") if os.geteuid() == 0 else 0
+    assert not any(rights & ~kept for rights in (bound, *held.values())), done.output
+
+
+@covering
+async def test_processes_outside_are_not_seen(can, root, marker):
+    outside = await trio.lowlevel.open_process(["sleep", marker.text])
+    # Split, so that whoever looks does not find itself.
+    look = f"""
+        import os
+        seen = [open(f"/proc/{{n}}/cmdline").read() for n in os.listdir("/proc") if n.isdigit()]
+        print(sum("{marker.text[:4]}" "{marker.text[4:]}" in each for each in seen), os.path.exists(f"/proc/{{os.getpid()}}"))
+    """
+    try:
+        assert (await python(look, root, FREE)).output == "1 True\n"
+        assert (await python(look, root, under(), can)).output == "0 True\n"
+    finally:
+        outside.kill()
+        await outside.wait()
+
+
 # ── the network ─────────────────────────────────────────────────────────────
 
 CONNECT = "import _socket; s = _socket.socket(_socket.{family}, _socket.{kind}); s.connect({to!r}); s.send(b'out')"
@@ -584,7 +612,9 @@ async def test_a_command_ends_when_the_process_that_runs_it_is_killed(can, root,
             ["sh", "-c", "touch started; sleep {marker.text} & wait"], cwd={str(root)!r}, timeout=60,
             confinement=Confinement(ExecSandbox.workspace_write, Policy.default()), capabilities=can))
     """
-    process = await trio.lowlevel.open_process([sys.executable, "-c", textwrap.dedent(code)])
+    # Its private directory is left behind: nobody is there to take it away.
+    env = {**os.environ, "TMPDIR": str(root.parent)}
+    process = await trio.lowlevel.open_process([sys.executable, "-c", textwrap.dedent(code)], env=env)
     with trio.fail_after(20):
         while not (root / "started").exists():
             await trio.sleep(0.02)
@@ -593,6 +623,21 @@ async def test_a_command_ends_when_the_process_that_runs_it_is_killed(can, root,
         await process.wait()
         while marker.living():
             await trio.sleep(0.02)
+
+
+@covering
+async def test_all_of_a_command_ends_with_the_program_that_stands_before_it(can, root, marker):
+    async with boundary(under(), str(root), can) as around:
+        with around.starting(["sh", "-c", f"setsid sleep {marker.text} & sleep {marker.text}"]) as through:
+            assert through is not None
+            watcher = await trio.lowlevel.open_process(through.argv, pass_fds=through.pass_fds)
+            with trio.fail_after(20):
+                while len(marker.living()) < 3:
+                    await trio.sleep(0.02)
+                watcher.kill()
+                await watcher.wait()
+                while marker.living():
+                    await trio.sleep(0.02)
 
 
 # ── how it ends, and what is said ───────────────────────────────────────────
@@ -675,6 +720,25 @@ async def test_a_boundary_that_cannot_be_set_up_starts_nothing_and_is_no_verdict
     monkeypatch.setattr(sandbox, "detect", FakeDetect(can))
     got = await checked(Verification.command(["touch", "made"]), root, under())
     assert (got.verdict, "could not be set up" in got.detail) == ("errored", True)
+    assert os.listdir(root) == []
+
+
+@having("namespaces", "users")
+async def test_a_call_of_the_kernel_that_fails_is_never_passed_over(can, root, monkeypatch):
+    monkeypatch.setattr(sandbox, "_existing", lambda grants, _root: attrs.evolve(grants, writable=("/no/such/place",)))
+    done = await shell("touch made", root, under(), can)
+    assert done.status is Status.not_started
+    assert "mount on /no/such/place: No such file or directory" in done.output
+    assert os.listdir(root) == []
+
+
+@having("rules")
+async def test_a_filter_that_the_kernel_does_not_take_is_never_passed_over(can, root, monkeypatch):
+    """Some functions of C return their failure as a short number; read as a long one it looks like none."""
+    monkeypatch.setattr(sandbox, "socket_filter", lambda _machine: bytes(8))
+    done = await shell("touch made", root, under(), can)
+    assert done.status is Status.not_started
+    assert "prctl: Invalid argument" in done.output
     assert os.listdir(root) == []
 
 
