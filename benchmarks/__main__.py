@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks import (
     agents_http,
+    boundary,
     ceilings,
     dead_actors,
     growth,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "growth": growth.figures,
     "dead_actors": dead_actors.figures,
     "agents_http": agents_http.figures,
+    "boundary": boundary.figures,
     "store_steps": store_steps.figures,
     "store_single": store_single.figures,
     "store_overhead": store_overhead.figures,

@@ -7,6 +7,7 @@ and then the model is told so.
 """
 
 from enum import StrEnum
+from typing import Final
 
 import attrs
 
@@ -55,5 +56,14 @@ def decide(*, wait: bool, after: float | None, ceiling: float | None, detached_s
 def works_on(path: str, goal: str, back: ComeBack) -> str:
     """Write what the parent's model reads of a child that works on beside it."""
     how = "works" if back.after is None else f"has not ended after {back.after:g} s and works on"
-    lines = [f"Sub-agent {path} {how} in the background; its report comes with a later step.", f"Goal: {goal}"]
+    lines = [f"Sub-agent {path} {how} {_BESIDE}", f"Goal: {goal}"]
     return "\n".join([*lines, back.note] if back.note else lines)
+
+
+_BESIDE: Final = "in the background; its report comes with a later step."
+
+
+def only_says_works_on(path: str, text: str) -> bool:
+    """Tell the words of `works_on` from a report. An older version stored both as one kind of observation."""
+    first = text.partition("\n")[0]
+    return first.startswith(f"Sub-agent {path} ") and first.endswith(_BESIDE)

@@ -18,7 +18,6 @@ from actors.agents.ports import CompletionRequest, Estimate, Provider, ToolCall,
 from actors.containment.usage import Usage
 from actors.errors import ToolFailed
 
-
 # Characters of the arguments of one call, and of the name of a tool. Models stop far below.
 MOST_ARGUMENTS: Final = 1_000_000
 MOST_NAME: Final = 200

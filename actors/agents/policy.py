@@ -258,7 +258,11 @@ class Policy:
     @property
     def is_permissive(self) -> bool:
         """Whether there is no rule and every default is allow."""
-        return self.defaults == _PERMISSIVE.defaults and not any(layer.rules for layer in self.layers)
+        return self.defaults == _PERMISSIVE.defaults and not self._has_rules
+
+    @cached_property
+    def _has_rules(self) -> bool:
+        return any(layer.rules for layer in self.layers)
 
     # ── decisions ───────────────────────────────────────────────────────────
 
@@ -272,8 +276,10 @@ class Policy:
         act = Act(act)
         if len(target) > MOST_CHARACTERS:
             return Decision(Effect.deny, TOO_LONG, LIMITS_LAYER)
-        names = _SPELLINGS[act].names(target)
         default = self.defaults.of(act)
+        if not self._has_rules:
+            return Decision(default)
+        names = _SPELLINGS[act].names(target)
         for effect in _FROM_STRICT:
             decision = self._first(act, effect, names)
             if decision is None:

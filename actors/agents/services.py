@@ -1,7 +1,7 @@
 """What the agents of a tree that ask a model share: ports, tools, prices, and texts that they would write alike."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from actors.agents.policy import Policy
 from actors.agents.ports import Approver, JudgedFiles, Provider, Tool, ToolSpec, Verifier
 from actors.agents.retrying import RateGate
 from actors.agents.roster import Agents
+from actors.agents.spawning import NAME as SPAWN
 from actors.agents.spawning import spawn_spec
 from actors.agents.worktrees import Worktrees
 from actors.containment.prices import PriceTable
@@ -23,6 +24,15 @@ SHARED = attrgetter(
 )
 # Texts of policies that a tree remembers.
 MOST_POLICIES = 64
+
+
+def tool_names_problem(tools: Sequence[Tool]) -> str | None:
+    """Say which name of a tool means two things, None when each means one: the last of two would win in silence."""
+    names = [tool.spec.name for tool in tools]
+    if SPAWN in names:
+        return f"{SPAWN} is the runtime's own; give your tool another name"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"two tools are called {twice[0]!r}; give one of them another name" if twice else None
 
 
 @attrs.frozen

@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from actors.agents.call_journal import call_key
+from actors.agents.coming_back import only_says_works_on
 from actors.agents.contract import TaskContract
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
@@ -256,7 +257,8 @@ class _New:
     def _rows(self) -> list[Any]:
         old, new = self._old, self.run_id
         steps = list(self._step_rows())
-        told = {row.target for row in steps if isinstance(row, Observed) and row.kind == ObservationKind.child}
+        seen = (row for row in steps if isinstance(row, Observed) and row.kind == ObservationKind.child)
+        told = {row.target for row in seen if not only_says_works_on(row.target, row.text)}
         about = {"run_id": new, "path": old.path, "depth": 0}
         facts = {"kind": "reopened", **about, "from": old.run_id, "step": self._last}
         rows: list[Any] = [

@@ -22,7 +22,7 @@ from actors.agents.outcomes import Outcome
 from actors.agents.past import Past
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
-from actors.agents.services import Services
+from actors.agents.services import Services, tool_names_problem
 from actors.agents.spawning import NAME as SPAWN
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
@@ -157,9 +157,16 @@ def job_for(
     opening: str | None = None,
     reviewer: Provider | None = None,
 ) -> Job:
-    """Put together what a root is to do; ``opening`` is what it was shown when it started, if it did before."""
+    """Put together what a root is to do; ``opening`` is what it was shown when it started, if it did before.
+
+    Raises:
+        ConfigError: the name of a tool means two things.
+    """
     if tools is None:
         tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
+    problem = tool_names_problem(tools)
+    if problem is not None:
+        raise ConfigError(("tools", problem))
     reviewer = reviewer_of(contract, provider, reviewer)
     services = Services(
         provider, approver, tools, evaluate, prices, files=FILES, reviewer=reviewer, worktrees=GitWorktrees()

@@ -90,10 +90,11 @@ def answered_goals(reader: Reader, tree_id: str, purpose: str | None = None) -> 
     before = None if root is None else root.reopened_from
     goals = [] if before is None else answered_goals(reader, before, purpose)
     marks = ", ".join("?" for _ in _UNHEARD)
-    # An older file has no reviews, and no column that could tell them apart.
+    # An older file has no reviews, and no column that could tell them apart; nor an opening.
     column = "c.purpose" if reader.knows("provider_calls", "purpose") else "NULL"
+    shown = "r.opening" if reader.knows("runs", "opening") else "NULL"
     sql = (
-        "SELECT r.run_id, r.contract, r.opening FROM provider_calls c JOIN runs r USING (run_id)"
+        f"SELECT r.run_id, r.contract, {shown} FROM provider_calls c JOIN runs r USING (run_id)"
         f" WHERE r.tree_id = ? AND {column} IS ? AND (c.failure IS NULL OR c.failure NOT IN ({marks})) ORDER BY c.id"
     )
     texts: dict[str, str] = {}

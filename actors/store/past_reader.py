@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from actors.agents.coming_back import only_says_works_on
 from actors.agents.outcomes import Outcome
 from actors.agents.past import PastAgent, PastAnswer, PastChild, PastEnd, PastStep
 from actors.agents.ports import Observation, ObservationKind, ToolCall
@@ -137,13 +138,14 @@ class StoredPast:
         last = steps[-1].step if steps else 0
         if len(steps) != len(digests) or last != len(steps):
             raise ValueError(f"{len(digests)} steps and {len(steps)} answers do not go together")
-        told = {each.target for step in steps for each in step.late + step.seen if each.kind is ObservationKind.child}
+        rows = [each for step in steps for each in step.late + step.seen if each.kind is ObservationKind.child]
         if pending is not None:
-            told |= {each.target for each in pending.late}
+            rows += pending.late
         if decided is not None:
             # Reports that came while it only waited for its children stand behind its last step.
-            told |= {each.target for rows in seen.values() for each in rows}
-        return self._accounts(run_id, path, age, said, decided, tuple(steps), pending, frozenset(told))
+            rows += [each for group in seen.values() for each in group]
+        told = frozenset(each.target for each in rows if not only_says_works_on(each.target, each.text))
+        return self._accounts(run_id, path, age, said, decided, tuple(steps), pending, told)
 
     def _pending(
         self,
@@ -184,7 +186,8 @@ class StoredPast:
             steps,
             pending,
             tuple(
-                attrs.evolve(child, reported=True) if child.path in told else child
+                # A report is of one that has ended, whatever stands there.
+                attrs.evolve(child, reported=True) if child.path in told and child.end is not None else child
                 for child in self._children.pop(run_id, ())
             ),
             attempts=max((attempt for attempt, _ in sent), default=0),

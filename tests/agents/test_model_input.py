@@ -40,7 +40,7 @@ from actors.assembly.resuming import resume
 from actors.assembly.running import run_tree
 from actors.containment.limits import Containment
 from actors.containment.usage import Usage
-from actors.errors import ToolFailed
+from actors.errors import ConfigError, ToolFailed
 from actors.providers.exchange_codec import Exchange, decode_line, encode_line, fingerprint
 from actors.store.store import Store
 
@@ -262,6 +262,17 @@ async def test_a_name_that_is_nearly_a_tools_runs_nothing(tmp_path: Path, name: 
     seen = await told(tmp_path, ToolCall(name, '{"n": 1}'))
     assert seen.ran == [] and "there is no tool" in seen.results[0]
     assert len(seen.results[0]) < 2_000
+
+
+@pytest.mark.parametrize("names", [("probe", "probe"), ("probe", "spawn_agent")])
+async def test_AB121_a_tools_name_that_means_two_things_is_refused_before_anything_starts(tmp_path: Path, names: tuple[str, str]) -> None:
+    tools = tuple(Probe() for _ in names)
+    for tool, name in zip(tools, names, strict=True):
+        tool.spec = ToolSpec(name, "look", {"type": "object"})
+    model = Model((GOOD,))
+    with pytest.raises(ConfigError, match=r"tools: .*another name"):
+        await run_tree(TaskContract.workspace("g", tmp_path), model, None, Policy.permissive(), ApproveAll(), LIMITS, tools=tools)
+    assert model.requests == []
 
 
 async def test_ten_megabytes_of_text_end_no_run(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A workspace with a secret beside it and denied files inside, the tools of an agent, and a look at what got out.
 
-The corpus is the parametrized cases of this folder whose parameter is called
-``attack``; the last line of a run says how many there were.
+The corpus is the cases of this folder whose test is named ``test_attack_...``: each
+has a control. The last line of a run says how many there were.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ printed into the workspace.
 
 import base64
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from actors.agents.ports import (
     Completion,
     CompletionRequest,
     Observation,
+    ObservationKind,
     ToolContext,
     ToolSpec,
 )
@@ -40,6 +40,7 @@ from actors.providers.scripted import Scripted
 from actors.store.store import Store
 from actors.testing.model_script import Answer, SaidCall
 from actors.testing.model_server import ModelServer, open_model_server
+from actors.tools.toolbox import builtin_tools
 
 CANARIES = {
     "OPENAI_API_KEY": "sk-canary-openai-0123456789",
@@ -98,6 +99,11 @@ def searched(*folders: Path) -> dict[str, list[str]]:
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     assert files
     return {str(file): found for file in files if (found := found_in(file.read_bytes()))}
+
+
+def left_in(folder: Path) -> bytes:
+    """Give every byte below a folder."""
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 @pytest.fixture
@@ -166,7 +172,7 @@ async def test_no_canary_is_in_what_a_run_of_the_command_leaves_or_prints(tmp_pa
         ("resume", run_id, "--json"), ("reopen", run_id, "--json"), ("validate", "task.toml"),
         ("run", "task.toml", "--replay", "run.jsonl", "--store", "again.db", "--json"),
     ):  # fmt: skip
-        prints.append(await actors(tmp_path, *command))
+        prints.append(await actors(tmp_path, *command))  # noqa: PERF401  # one after the other
     assert {place: found for place, each in enumerate(prints) if (found := found_in(each.stdout + each.stderr))} == {}
     assert not any(b"Traceback" in each.stderr for each in prints)
     assert searched(tmp_path) == {}
@@ -228,7 +234,7 @@ async def test_an_address_with_a_key_in_it_is_refused_without_showing_it(tmp_pat
     done = await actors(tmp_path, "run", "task.toml", "--json")
     assert done.returncode == 2 and secret.encode() not in done.stdout + done.stderr
     (tmp_path / "task.toml").unlink()
-    assert all(secret.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert secret.encode() not in left_in(tmp_path)
 
 
 # ── embedded: parts of the caller's own that are careless ───────────────────
@@ -244,8 +250,6 @@ class Careless:
         text = "\n".join(f"Authorization: Bearer {secret}" for secret in SECRETS)
         if arguments.get("raise"):
             raise RuntimeError(text)
-        from actors.agents.ports import ObservationKind
-
         return Observation(ObservationKind.tool, text, text)
 
 
@@ -319,8 +323,6 @@ async def test_no_canary_is_kept_of_a_tool_or_an_approver_that_fails_with_one(
     calls.append(("spawn_agent", {"goal": "child", "verify": {"kind": "none"}}))
     script = Scripted([ScriptedAnswer(calls=tuple(calls)), ScriptedAnswer(text="done")])
     provider = RecordingProvider(script, tmp_path / "run.jsonl")
-    from actors.tools.toolbox import builtin_tools
-
     policy = Policy.permissive().layer("operator").ask_write("*").ask_spawn("*")
     contract = TaskContract.workspace("look", tmp_path / "work")
     async with Store.open(tmp_path / "runs.db") as store:
@@ -351,6 +353,6 @@ async def test_a_key_that_was_given_in_python_is_in_nothing_that_is_kept(
             async with Store.open(tmp_path / "runs.db") as store:
                 contract = TaskContract.workspace("look", tmp_path / "work", max_retries=0)
                 result = await run_tree(contract, provider, store, Policy.permissive(), ApproveAll(), LIMITS)
-    left = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    left = left_in(tmp_path)
     assert key.encode() not in left + caplog.text.encode() + repr(result).encode()
-    assert b"[key] is over" in left and logging.getLogger().level >= 0
+    assert b"[key] is over" in left

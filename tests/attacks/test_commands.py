@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from actors.agents.exec_judging import judge_command, may_run
 from actors.agents.policy import Effect, Policy
@@ -203,14 +204,14 @@ def test_attack_by_a_broad_allow(attack: Attack) -> None:
 @pytest.mark.parametrize(
     "attack",
     ["git statusx", "git status; id", "git status && id", "git status | id", "git status\nid", "git status $(id)", "git status `id`",
-     "git status <(id)", "git status & id", "git status > ../out", "git -c core.pager=id status", "env git status; id", "git  status; id"],
+     "git status <(id)", "git status & id", "git status > ../out", 'git status "$(id)"', "git status || id", "git status\r\nid"],
 )  # fmt: skip
 async def test_attack_on_an_allowed_prefix(place: Any, attack: str) -> None:
     place.context.policy = Policy.default().layer("operator").allow_exec("git status").allow_exec("git status *")
     told = await place.shell(attack)
     assert told.startswith("refused")
-    # The control: the line begins like what is allowed, which is all that a comparison of prefixes sees.
-    assert attack.startswith("git") or "git status" in attack
+    # The control: what compares the beginning of the text allows every one of them.
+    assert attack.startswith("git status")
 
 
 VARIABLES = [
@@ -230,8 +231,8 @@ async def test_attack_by_a_variable_of_ours(world: Any, monkeypatch: pytest.Monk
     verdict = await world.judged(_gate(("sh", "-c", f'test -z "${attack}"')))
     assert verdict.startswith("passed"), verdict
     # The control.
-    done = subprocess.run(["/usr/bin/env"], env={attack: os.environ[attack]} if attack == "LD_PRELOAD" else dict(os.environ), capture_output=True, text=True, check=True)
-    assert "canary-of-a-variable" in done.stdout
+    done = await trio.run_process(["/usr/bin/env"], capture_stdout=True, capture_stderr=True)
+    assert b"canary-of-a-variable" in done.stdout
 
 
 def _gate(argv: Sequence[str]) -> Any:

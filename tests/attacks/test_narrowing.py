@@ -17,6 +17,7 @@ from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, Approval, ApprovalRequest
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.spawning import child_contract, child_policy, read_spawn
+from actors.agents.verification import Verification
 from actors.assembly.resuming import (
     Decision,
     resume,
@@ -37,6 +38,14 @@ LIMITS = Containment(10, 4, 2, 10**9)
 WIDE = Policy.permissive()
 # What the operator gave: reading, asking for writing, nothing else.
 GIVEN = Policy.default().layer("operator").deny_exec("*").deny_read("private/*").ask_write("*")
+
+# The knobs of a parent as a table, as a runtime without the guard might hand them on.
+_GATE = Verification.command(["pytest"])
+_PARENT = TaskContract.workspace("g", "/srv/task", verify=_GATE, exec_sandbox="read_only", exec_timeout=5.0, max_tokens=100, max_duration=9.0)
+OPERATORS = {
+    **_PARENT.with_constraint("touch nothing").to_dict(), "policy": GIVEN.to_dict(), "deny_write": True, "agents": ["narrow"], "depth": 1,
+    "path": "root/1.1", "worktree": True,
+}  # fmt: skip
 
 # ── definitions ─────────────────────────────────────────────────────────────
 
@@ -62,8 +71,8 @@ def test_attack_by_a_key_of_a_definition(attack: str) -> None:
         defined = AgentDef.from_dict("evil", {"deny_write": False}, "agents.evil")
         narrowed = GIVEN.layer("top").deny_write("*")
         assert _child_of(narrowed, {"goal": "g", "verify": {"kind": "none"}, "agent": "evil"}, defined).explain(Act.write, "a").effect is Effect.deny
-    # The control: a definition that is merged as a table is what it says it is.
-    assert {"deny_write": True, **{attack: value}}[attack] == value
+    # The control: a definition that is merged into what the operator gave takes its place.
+    assert {**OPERATORS, attack: value} != OPERATORS
 
 
 def _child_of(parent: Policy, arguments: Mapping[str, Any], *definitions: AgentDef) -> Policy:
@@ -78,13 +87,13 @@ ROLES = [
 ]
 
 
-@pytest.mark.parametrize("attack", ROLES)
-def test_attack_by_the_text_of_a_role(attack: str) -> None:
-    found = read_agent_file(f"---\nname: evil\n---\n{attack}\n", "evil.md", "evil")
+@pytest.mark.parametrize("role", ROLES)
+def test_the_text_of_a_role_gives_no_right(role: str) -> None:
+    found = read_agent_file(f"---\nname: evil\n---\n{role}\n", "evil.md", "evil")
     child = _child_of(GIVEN, {"goal": "g", "verify": {"kind": "none"}, "agent": "evil"}, found.definition)
     assert child == GIVEN
-    # The control: the text is in the role, where a model may believe it. It binds nobody.
-    assert attack.splitlines()[0].strip() in found.definition.role
+    # It is in the role, where a model may believe it.
+    assert role.splitlines()[0].strip() in found.definition.role
 
 
 # ── arguments of a spawn ────────────────────────────────────────────────────
@@ -102,8 +111,8 @@ EXTRA: dict[str, Any] = {
 def test_attack_by_an_argument_of_a_spawn(attack: str) -> None:
     with pytest.raises(ToolFailed, match="has no argument"):
         read_spawn({**SPAWN, attack: EXTRA[attack]}, Agents())
-    # The control: arguments that are handed on as they are carry it to the child.
-    assert {**SPAWN, attack: EXTRA[attack]}[attack] == EXTRA[attack]
+    # The control: arguments that are merged into the parent's table take the place of what the operator gave.
+    assert {**OPERATORS, **SPAWN, attack: EXTRA[attack]} != {**OPERATORS, **SPAWN}
 
 
 BAD_VALUES: list[dict[str, Any]] = [
@@ -127,13 +136,13 @@ def test_attack_by_a_value_of_a_spawn(attack: dict[str, Any]) -> None:
     assert read_spawn(SPAWN, Agents((reader,))).goal == "g"
 
 
-@pytest.mark.parametrize("attack", [f for f in attrs.fields(TaskContract) if f.name not in ("goal", "verify", "max_steps", "file")], ids=lambda f: f.name)
-def test_attack_on_a_knob_of_the_operator(tmp_path: Path, attack: Any) -> None:
+@pytest.mark.parametrize("knob", [f for f in attrs.fields(TaskContract) if f.name not in ("goal", "verify", "max_steps", "file")], ids=lambda f: f.name)
+def test_a_knob_of_the_operator_reaches_every_child(tmp_path: Path, knob: Any) -> None:
     """Every field of the record, so that a new one cannot be forgotten: a child has what its parent has."""
     parent = TaskContract.workspace("g", tmp_path, exec_timeout=7.0, max_tokens=1_000, max_retries=1)
     ask = read_spawn({**SPAWN, "max_steps": 1_000}, Agents((AgentDef("narrow").with_max_steps(3),)))
     child = child_contract(parent, ask)
-    assert getattr(child, attack.name) == getattr(parent, attack.name)
+    assert getattr(child, knob.name) == getattr(parent, knob.name)
 
 
 # ── in a run ────────────────────────────────────────────────────────────────
@@ -162,6 +171,11 @@ def got_out(work: Path, store: Store | None = None, run_id: str = "") -> list[st
     if store is not None:
         found += [each.text for each in store.observations(run_id) if "canary-denied" in each.text]
     return found
+
+
+def forged_in(work: Path) -> list[str]:
+    """Name the files that an attack wrote into."""
+    return [file.name for file in work.rglob("*") if file.is_file() and "FORGED" in file.read_text()]
 
 
 def told_in(store: Store) -> list[str]:
@@ -264,8 +278,10 @@ async def test_attack_on_the_stored_policy(tmp_path: Path, work: Path, attack: s
         with pytest.raises((ConfigError, StoreError)):
             await WAYS[way](result.run_id, script([EXEC]), store)
     assert got_out(work) == []
-    # The control: a reader that falls back to what allows everything.
-    assert WIDE.explain(Act.exec, "sh").effect is Effect.allow
+    # The control: the same resume under what a reader gives that falls back to allowing everything.
+    async with Store.open(tmp_path / "runs.db") as store:
+        await resume_tree(result.run_id, script([EXEC]), store, WIDE, ApproveAll())
+    assert got_out(work) != []
 
 
 @pytest.mark.parametrize("attack", ["bare", "bare after the policy is gone", "another policy is permissive by its layers"])
@@ -288,13 +304,17 @@ async def test_attack_by_a_bare_resume(tmp_path: Path, work: Path, attack: str) 
 @pytest.mark.parametrize("attack", ["a rule", "a default", "both"])
 async def test_attack_by_an_old_yes(tmp_path: Path, work: Path, attack: str) -> None:
     """The operator said yes to a write, and denies it by now: the deny wins."""
-    result = await paused(tmp_path, work)
+    result, other = await paused(tmp_path, work), await paused(tmp_path, work)
     stricter = Policy.default().layer("operator").deny_write("out.*") if attack != "a default" else Policy(defaults=attrs.evolve(GIVEN.defaults, write="deny"))
     async with Store.open(tmp_path / "runs.db") as store:
-        [waiting] = [each for each in store.approvals(result.run_id)]
+        [waiting] = store.approvals(result.run_id)
         decision = Decision(waiting.request_id, True)
         await resume_with_decision(result.run_id, decision, Scripted([ScriptedAnswer(text="done")]), store, ApproveAll(), policy=stricter)
-    assert got_out(work) == []
+        assert got_out(work) == []
+        # The control: the same yes under the policy of then.
+        [waiting] = store.approvals(other.run_id)
+        await resume_with_decision(other.run_id, Decision(waiting.request_id, True), Scripted([ScriptedAnswer(text="done")]), store, ApproveAll())
+    assert got_out(work) == ["out.txt"]
 
 
 @pytest.mark.parametrize("attack", ["approves", "another request", "of another run", "twice", "of nobody"])
@@ -338,7 +358,7 @@ CONTRACTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("attack", CONTRACTS)
-async def test_attack_on_the_stored_contract(tmp_path: Path, work: Path, attack: str) -> None:
+async def test_a_stored_contract_that_cannot_be_read_or_carried_out_starts_nothing(tmp_path: Path, work: Path, attack: str) -> None:
     result = await paused(tmp_path, work)
     connection = sqlite3.connect(tmp_path / "runs.db")
     [(text,)] = connection.execute("SELECT contract FROM runs WHERE run_id = ?", (result.run_id,)).fetchall()
@@ -378,9 +398,7 @@ async def test_attack_on_the_store_in_the_workspace(work: Path, attack: str, too
     async def done(under: Policy) -> tuple[list[str], list[str]]:
         store = Store.memory()
         await run_tree(contract, script([(tool, arguments)]), store, under, ApproveAll(), LIMITS)
-        files = [file for file in work.rglob("*") if file.is_file()]
-        forged = [file.name for file in files if "FORGED" in file.read_text()]
-        return forged, [text for text in told_in(store) if "canary-denied" in text]
+        return forged_in(work), [text for text in told_in(store) if "canary-denied" in text]
 
     if tool == "exec" and not detect().namespaces and detect().bubblewrap is None:
         pytest.skip("this machine cannot hide a file of a workspace from commands")

@@ -229,23 +229,23 @@ async def test_attack_by_another_name_of_a_file_outside(world: Any) -> None:
     assert world.escapes(naive(world, Attack("", "hard", "write"))) != [] or os.stat(world.root / "hard").st_nlink == 1
 
 
-@pytest.mark.parametrize("attack", ["key\0.txt", "../secret/key.txt\0", "a\n../secret/key.txt", "\x1b[2Jkey", "key\u0085", "key\ud800", "x" * 5_000, "a/" * 1_200 + "b", "", "\x7f"])
-async def test_attack_by_characters(world: Any, attack: str) -> None:
-    """The control is in what a refusal tells: the raw text would clear a terminal, or end a text early."""
+@pytest.mark.parametrize("odd", ["key\0.txt", "../secret/key.txt\0", "a\n../secret/key.txt", "\x1b[2Jkey", "key\u0085", "key\ud800", "x" * 5_000, "a/" * 1_200 + "b", "", "\x7f"])
+async def test_odd_characters_are_refused_and_never_repeated_as_they_are(world: Any, odd: str) -> None:
+    """As they are they would clear a terminal, or end a text early."""
     for way in ("read", "write", "edit", "list", "contains"):
-        told = await getattr(world, way)(attack) if attack or way != "contains" else "refused"
+        told = await getattr(world, way)(odd) if odd or way != "contains" else "refused"
         assert told.startswith(("refused", "errored", "failed")), way
         assert world.escapes(told) == []
         assert not any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 for letter in told.replace("\n", "")) and len(told) < 1_000
 
 
-@pytest.mark.parametrize("attack", ["dev", "fifo", "socket"])
-async def test_attack_by_what_is_no_file(world: Any, attack: str) -> None:
+@pytest.mark.parametrize("kind", ["dev", "fifo", "socket"])
+async def test_what_is_no_file_is_not_opened(world: Any, kind: str) -> None:
     """A device or a pipe is not opened: a read of it would do something, or never end."""
-    place = world.root / attack
-    if attack == "fifo":
+    place = world.root / kind
+    if kind == "fifo":
         os.mkfifo(place)
-    elif attack == "dev":
+    elif kind == "dev":
         try:
             os.mknod(place, 0o600 | 0o020000, os.makedev(1, 9))
         except PermissionError:
@@ -254,6 +254,6 @@ async def test_attack_by_what_is_no_file(world: Any, attack: str) -> None:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(place))
     for way in ("read", "write", "edit", "redirect_in", "redirect_out", "contains"):
-        told = await getattr(world, way)(attack)
+        told = await getattr(world, way)(kind)
         assert "is no regular file" in told, way
     assert not place.is_file(), "it is still what it was"
