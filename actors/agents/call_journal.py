@@ -4,6 +4,10 @@ Most tools may simply be run again: they only read, or the runtime can see what
 they did. A tool whose effect cannot be inspected writes its intent down before
 it starts and its result after, each in a commit of its own. An intent without
 a result means that nobody knows: the operator decides.
+
+Before something is done, the results of the step so far stand: what was run
+before it is then not run again after it, and what was read before it is not
+read again. They ride with whatever is written before the effect anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ class Work:
     ``known`` are results of a process before this one, by the ordinal of the call;
     ``aborted`` are calls that the operator gave up. ``again``: calls may have run
     before. ``done`` fills with the results of this process, ``stored`` with the
-    ordinals of those that stand in the store.
+    ordinals of those that stand in the store. ``acted``: one that does not stand is
+    of a call that did something, and noted nothing before it did.
     """
 
     step: int
@@ -42,11 +47,13 @@ class Work:
     done: dict[int, Observation] = attrs.Factory(dict)
     stored: set[int] = attrs.Factory(set)
     denied: bool = False
+    acted: bool = False
 
     def unstored(self, run_id: str) -> list[CallDone]:
         """Give the results that do not stand yet, as rows; they count as stored from now on."""
         fresh = [ordinal for ordinal in self.done if ordinal not in self.stored and ordinal not in self.known]
         self.stored.update(fresh)
+        self.acted = False
         return [call_done(run_id, self.step, ordinal, self.done[ordinal]) for ordinal in fresh]
 
 
@@ -64,6 +71,11 @@ def is_replayable(tool: Tool) -> bool:
     return tool.read_only if stated is None else stated == REPLAYABLE
 
 
+def acts_unnoted(tool: Tool) -> bool:
+    """Tell whether a call may do something before the runtime has written down that it will."""
+    return not tool.read_only and not getattr(tool, "notes_writes", False)
+
+
 def call_key(run_id: str, step: int, ordinal: int) -> str:
     """Name a call by durable facts: the same call has the same key in every process. Also an idempotency key."""
     return f"{run_id}#{step}.{ordinal}"
@@ -78,21 +90,23 @@ class Journal:
         self._ordinal = ordinal
         self._call = call
         self._place = (loop.agent.run_id, work.step, ordinal)
+        # Whether the tool was let go on from asking: from then on it may have done something.
+        self.let_go = False
 
     def begun(self) -> AttemptBegun:
         """Give the row of the intent."""
         return AttemptBegun(*self._place, self._call.name, self._call.arguments, call_key(*self._place))
 
-    def asking(self) -> AttemptClosed:
-        """Give the row that takes the intent back: a tool asks before it does anything."""
-        return AttemptClosed(*self._place, "asking")
+    def asking(self) -> list[AttemptClosed]:
+        """Give the row that takes the intent back while the tool asks, as long as it cannot have done anything."""
+        return [] if self.let_go else [AttemptClosed(*self._place, "asking")]
 
     async def begin(self) -> None:
-        """Write the intent down, and wait until it stands.
+        """Write the intent down behind what this step has done so far, and wait until it stands.
 
         Cancellation: as `Loop.stand`; the call must not start.
         """
-        await self._loop.stand(self.begun())
+        await self._loop.stand(*self._work.unstored(self._place[0]), self.begun())
 
     async def close(self, seen: Observation) -> None:
         """Write the result down, and wait until it stands.

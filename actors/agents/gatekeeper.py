@@ -104,7 +104,9 @@ class CallContext:
         if known is not None:
             noted, changed = known
             return noted == after and changed
-        await loop.stand(WriteIntended(*place, target, after, changes))
+        # What this step has done so far stands with it.
+        done = [] if self._work is None else self._work.unstored(loop.agent.run_id)
+        await loop.stand(*done, WriteIntended(*place, target, after, changes))
         return False
 
     def wrote(self, target: str, now: str) -> bool:
@@ -153,15 +155,16 @@ class CallContext:
         """
         if not more and self._policy.explain(act, target).effect is Effect.allow:
             # Nearly every act of nearly every run: it costs a look and nothing else.
+            self._let_go()
             return
         seen = [(each, self._policy.explain(act, each)) for each in (target, *more)]
         for each, decision in seen:
             if decision.effect is Effect.deny:
                 await self._refuse(act, each, decision, "denied by policy", "policy")
         asked = [decision for _, decision in seen if decision.effect is not Effect.allow]
-        if not asked:
-            return
-        await self._ask(act, seen[-1][0], content, asked[-1])
+        if asked:
+            await self._ask(act, seen[-1][0], content, asked[-1])
+        self._let_go()
 
     async def authorise_commands(
         self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
@@ -189,6 +192,12 @@ class CallContext:
             if each.decision.effect is Effect.ask:
                 # What will stand there is not known yet; where it comes from is.
                 await self._ask(act, each.target, line, each.decision)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Note that the tool goes on from asking: when it asks again, it may have acted in between."""
+        if self.journal is not None:
+            self.journal.let_go = True
 
     async def _ask(self, act: Act, target: str, content: str, decision: Decision) -> None:
         approval = await self._decide(act, target, content, decision)

@@ -21,7 +21,7 @@ import trio
 from actors.agents.about import About, AgentLimits
 from actors.agents.agent import COMMIT_SECONDS, Agent
 from actors.agents.belongings import Belongings
-from actors.agents.call_journal import Journal, Work, is_replayable
+from actors.agents.call_journal import Journal, Work, acts_unnoted, is_replayable
 from actors.agents.contract import TaskContract
 from actors.agents.criterion import note_dependencies, passes
 from actors.agents.entry_text import bounded, clean
@@ -524,6 +524,9 @@ class Loop:
             else:
                 results[place] = work.done[place + 1] = await self._run_tool(work, place + 1, call)
         self._move(Event.calls_over)
+        if spawns and self.recorder.durable:
+            # They ride with the first thing that a child writes, which is before it does anything.
+            self.recorder.append_nowait(*work.unstored(self._run_id))
         await self._children.run(work, spawns, results)
         if not calls:
             return [Observation(ObservationKind.message, "", work.answer.text or "(no tool call)")]
@@ -554,8 +557,15 @@ class Loop:
             names = ", ".join(spec.name for spec in self._specs)
             return self._capped(failed(call.name, f"there is no tool {call.name!r}; the tools are: {names}"))
         context = CallContext(self, step, work=work, ordinal=ordinal, call=call)
-        if not self.recorder.durable or is_replayable(tool):
+        if not self.recorder.durable:
             return self._capped(await self._try_tool(tool, call, context))
+        if is_replayable(tool):
+            unnoted = acts_unnoted(tool)
+            if (unnoted or work.acted) and (done := work.unstored(self._run_id)):
+                await self.stand(*done)
+            seen = self._capped(await self._try_tool(tool, call, context))
+            work.acted = work.acted or unnoted
+            return seen
         context.journal = Journal(self, work, ordinal, call)
         await context.journal.begin()
         seen = self._capped(await self._try_tool(tool, call, context))

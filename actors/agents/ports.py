@@ -298,7 +298,12 @@ class Tool(Protocol):
     A tool may say what is to be done with a call of which nobody knows whether it ran,
     because the process ended: ``recovery`` is ``replayable`` (run it again) or
     ``indeterminate`` (a human decides). Without it, what is ``read_only`` is replayable and
-    all else is not.
+    all else is not. A call that was cut while it asked is begun again from its start, so an
+    indeterminate tool asks for everything in its first question: once it was let go on it is
+    taken to have acted, also while it asks again, and a human decides.
+
+    ``notes_writes`` True says that it does nothing before `ToolContext.intend`; the results of
+    the calls before it then stand with what it notes, and need no transaction of their own.
     """
 
     @property

@@ -74,8 +74,8 @@ class Question:
     def _before(self) -> list[Any]:
         """Give what must stand before the question leaves: what this step has done so far, and the question."""
         done: list[Any] = [] if self._work is None else self._work.unstored(self._agent.run_id)
-        # A tool asks before it does anything: while it asks, nothing can have happened.
-        back = [] if self._journal is None else [self._journal.asking()]
+        # While a tool asks for the first time, nothing can have happened.
+        back = [] if self._journal is None else self._journal.asking()
         return [*done, *back, self._row]
 
     def _state(self) -> ApprovalState | None:

@@ -53,6 +53,7 @@ class EditFile:
     )
     read_only = False
     recovery = "replayable"
+    notes_writes = True
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Edit, or leave the file as it is.

@@ -36,6 +36,7 @@ class SingleFile:
 
     read_only = False
     recovery = "replayable"
+    notes_writes = True
 
     def __init__(self, file: Path) -> None:
         self._file = file

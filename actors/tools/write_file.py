@@ -55,6 +55,7 @@ class WriteFile:
     spec = spec_for("write_file", "Write a file whole. It replaces what was there.", WriteFileArguments)
     read_only = False
     recovery = "replayable"
+    notes_writes = True
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Write; content that is there already is reported as unchanged.

@@ -50,7 +50,7 @@ def edit(search: str, replace: str) -> Any:
 async def cut(folder: Path, calls: list[Any], *, read_only: bool, below: list[Any] | None = None) -> Bench:
     """Run a step that ends its process in a call of it, and go on."""
     stop = Stop(read_only=read_only)
-    answers: dict[str, Any] = {"root": [calls, "done"], "child": [below or [], "child done"]}
+    answers: dict[str, Any] = {"root": [calls, "done"], "child": [*(below or ()), "child done"]}
     bench = Bench(folder, answers, tools=(*builtin_tools(), stop))
     (bench.work / "a.txt").write_text("x\n")
 
@@ -90,7 +90,7 @@ async def test_what_was_read_before_a_write_stays_what_it_was(tmp_path: Path) ->
 
 async def test_what_a_parent_wrote_before_its_child_began_is_not_written_over_the_childs_work(tmp_path: Path) -> None:
     calls = [call("write_file", path="a.txt", content="x\n"), edit("x", "x y"), spawn("child")]
-    bench = await cut(tmp_path, calls, read_only=True, below=[edit("y", "y z"), call("stop")])
+    bench = await cut(tmp_path, calls, read_only=True, below=[[edit("y", "y z")], [call("stop")]])
     assert (bench.work / "a.txt").read_text() == "x y z\n"
 
 

@@ -314,7 +314,8 @@ def test_validate_tells_all_problems_and_schema_is_json(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert {each["path"] for each in json.loads(done.stdout)} == {"contract.x", "containment.max_depth"}
     schema = json.loads(actors("schema", "task", cwd=tmp_path).stdout)
-    assert set(schema["properties"]) == {"contract", "containment", "provider", "policy", "prices", "run", "agents"}
+    tables = {"contract", "containment", "provider", "policy", "prices", "run", "agents", "reviewer"}
+    assert set(schema["properties"]) == tables
 
 
 def test_the_demo_shows_a_whole_tree_within_ten_seconds(tmp_path: Path) -> None:
