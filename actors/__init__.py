@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from actors.agents.roster import Agents as Agents
     from actors.agents.verification import Verification as Verification
     from actors.assembly.reopening import reopen as reopen
-    from actors.assembly.retrying_gate import retry_gate as retry_gate
     from actors.assembly.resuming import resume as resume
     from actors.assembly.resuming import resume_from_stored_policy as resume_from_stored_policy
     from actors.assembly.resuming import resume_tree as resume_tree
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from actors.assembly.resuming import resume_with as resume_with
     from actors.assembly.resuming import resume_with_decision as resume_with_decision
     from actors.assembly.resuming import resume_with_recovery as resume_with_recovery
+    from actors.assembly.retrying_gate import retry_gate as retry_gate
     from actors.assembly.running import RunResult as RunResult
     from actors.assembly.running import run as run
     from actors.assembly.running import run_tree as run_tree

@@ -44,7 +44,7 @@ from actors.agents.ports import (
 from actors.agents.prompt import ENTRY_CHARS, Framing, first_turn, fitted, system_text
 from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import retry_delay
-from actors.agents.reviewing import refused_endpoint
+from actors.agents.reviewing import refused_endpoints
 from actors.agents.roster import AgentDef
 from actors.agents.rows import (
     AgentEvent,
@@ -190,7 +190,9 @@ class Loop:
 
         Cancellation: see `work_on`.
         """
-        outcome = await self._authorise_provider() if self.agent.parent is None else None
+        outcome = None
+        if self.agent.parent is None and (refused := await refused_endpoints(self)) is not None:
+            outcome = self._end(OutcomeKind.refused, message=refused)
         await note_dependencies(self)
         if self.agent.past is not None and outcome is None:
             outcome = await self._go_on(self.agent.past)
@@ -591,18 +593,3 @@ class Loop:
             # Only the runtime reports of children: a resume tells by it who has been read.
             return attrs.evolve(seen, kind=ObservationKind.tool)
         return seen
-
-    # ── the provider's endpoint ─────────────────────────────────────────────
-
-    async def _authorise_provider(self) -> Outcome | None:
-        """Ask the policy for the host of the provider, and of the reviewer, once, before anything is sent.
-
-        A layer that allows it is merged in, so that deny-by-default still reaches
-        the model; an explicit deny still wins.
-        """
-        asked = (self.services.provider, self.services.reviewer)
-        for endpoint in dict.fromkeys(getattr(each, "endpoint", None) for each in asked):
-            refused = None if endpoint is None else await refused_endpoint(self, endpoint)
-            if refused is not None:
-                return self._end(OutcomeKind.refused, message=refused)
-        return None

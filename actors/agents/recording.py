@@ -164,7 +164,8 @@ class Recorder:
         """
         assert isinstance(note, tuple), "agents note (run id, step, attempt)"
         run_id, step, attempt = note
-        row = Reserved(run_id, step, attempt, reservation.id, reservation.tokens, reservation.microdollars)
+        held = reservation
+        row = Reserved(run_id, step, attempt, held.id, held.tokens, held.microdollars, held.priced)
         if self.durable:
             try:
                 await self.commit(row)

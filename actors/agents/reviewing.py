@@ -148,14 +148,15 @@ class LoopPayer:
         began = trio.current_time()
         try:
             answer = cleaned(await reviewer.complete(request))
-        except ProviderError as error:
+        except ProviderError as raised:
+            error = loop.recorder.without_secrets(raised)
             usage = error.usage if isinstance(error.usage, Usage) else None
             more = {"failure": error.kind, "detail": bounded(str(error), 500)}
             paid = self._bill(held, attempt, reviewer, usage, None, began, **more)
             return attrs.evolve(paid, why=f"the reviewer failed: {bounded(str(error), 500)}"), error
         except Exception as error:
             # A bug of a reviewer says nothing about the work, nor about the one who did it.
-            text = f"{type(error).__name__}: {bounded(clean(str(error)), 500)}"
+            text = loop.recorder.redactor.hide(f"{type(error).__name__}: {bounded(clean(str(error)), 500)}")
             paid = self._bill(held, attempt, reviewer, None, None, began, failure="error", detail=text)
             return attrs.evolve(paid, why=f"the reviewer failed: {text}"), None
         except BaseException as error:
@@ -198,11 +199,23 @@ class LoopPayer:
         return Paid(answer, "", rows, settlement.draw is Draw.halted)
 
 
-async def refused_endpoint(loop: Loop, endpoint: str) -> str | None:
-    """Ask the policy for the host of a model; give the refusal, None when it may be reached.
+async def refused_endpoints(loop: Loop) -> str | None:
+    """Ask the policy for the hosts of the provider and of the reviewer, once, before anything is sent.
+
+    Gives the first refusal, None when both may be reached. A layer that allows a host is
+    merged in, so that deny-by-default still reaches the model; an explicit deny still wins.
 
     Cancellation: nothing was decided.
     """
+    asked = (loop.services.provider, loop.services.reviewer)
+    for endpoint in dict.fromkeys(getattr(each, "endpoint", None) for each in asked):
+        refused = None if endpoint is None else await _refused_endpoint(loop, endpoint)
+        if refused is not None:
+            return refused
+    return None
+
+
+async def _refused_endpoint(loop: Loop, endpoint: str) -> str | None:
     opened = loop.job.policy.merge(Policy.permissive().layer("provider").allow_net(endpoint))
     try:
         await CallContext(loop, 0, opened).authorise(Act.net, endpoint)

@@ -171,7 +171,10 @@ class AttemptMade:
 
 @attrs.frozen
 class Reserved:
-    """A reservation is held: it stands before the request leaves. State open."""
+    """A reservation is held: it stands before the request leaves. State open.
+
+    ``priced`` False: what the call costs is not known, and only its tokens count.
+    """
 
     run_id: str
     step: int
@@ -179,6 +182,7 @@ class Reserved:
     reservation: int
     tokens: int
     microdollars: int
+    priced: bool = True
 
 
 @attrs.frozen

@@ -41,7 +41,7 @@ def close_halted(store: Store, past: StoredPast, tree_id: str, halt: Halt, state
     for record, agent, used in _open_agents(store, past, tree_id):
         outcome = attrs.evolve(_outcome(kind, agent, str(halt)), ceiling=ceiling, halt=halt)
         rows.append(_finished(record, agent, used, outcome))
-    return [*rows, totals_row(tree_id, state.snapshot(), 0)]
+    return [*rows, totals_row(tree_id, state.snapshot(), peak_so_far(store, tree_id))]
 
 
 def pause_for_calls(
@@ -62,7 +62,13 @@ def pause_for_calls(
         outcome = attrs.evolve(_outcome(kind, agent, text), request=None if call is None else call.key)
         rows.append(_finished(record, agent, used, outcome))
     assert outcome is not None, "the root comes last, and it is open"
-    return outcome, [*rows, totals_row(tree_id, state.snapshot(), 0)]
+    return outcome, [*rows, totals_row(tree_id, state.snapshot(), peak_so_far(store, tree_id))]
+
+
+def peak_so_far(store: Store, tree_id: str) -> int:
+    """Give the most agents that worked at once, as it was last told; 0 when it never was."""
+    told = store.ledger(tree_id)
+    return 0 if told is None else told.peak_working or 0
 
 
 def _open_agents(store: Store, past: StoredPast, tree_id: str) -> Iterator[tuple[RunRecord, PastAgent, _Below]]:

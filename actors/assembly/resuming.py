@@ -29,7 +29,7 @@ from actors.agents.rows import AgentEvent, ApprovalDecided, AttemptMade, HaltLif
 from actors.agents.terminal_codec import decode_terminal
 from actors.agents.tree import RELEASE_SECONDS, Leaks, Tree
 from actors.assembly.boundary_check import check_boundary
-from actors.assembly.ended_by_halt import close_halted, pause_for_calls
+from actors.assembly.ended_by_halt import close_halted, pause_for_calls, peak_so_far
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.assembly.running import RunResult, check_run, drive, job_for
 from actors.containment.limits import Containment
@@ -375,6 +375,7 @@ async def _go_on(
     tree = Tree(
         limits, store, wanted.observer, wanted.cleanup_allowance, state, tree_id, queue_order=contract.queue_order
     )
+    tree.slots.peak_working = peak_so_far(store, tree_id)
     return await drive(tree, job, wanted.on_open, past)
 
 

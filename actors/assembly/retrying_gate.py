@@ -8,6 +8,7 @@ stands in its trace. A run that can be resumed goes on from the new verdict.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import attrs
@@ -31,6 +32,7 @@ from actors.agents.rows import (
     Settled,
     SpentLater,
 )
+from actors.agents.secret_values import Redactor
 from actors.agents.step_rows import draw_row
 from actors.agents.verification import Review
 from actors.assembly.resuming import has_ended, stored_containment, stored_contract, stored_policy
@@ -204,7 +206,7 @@ class _Payer:
             return Paid(None, "the review does not fit under what the run's ceilings leave")
         attempt = self._attempts() + 1
         place = (record.run_id, self._case.step, attempt)
-        await self._store.commit(Reserved(*place, held.id, held.tokens, held.microdollars))
+        await self._store.commit(Reserved(*place, held.id, held.tokens, held.microdollars, held.priced))
         began = trio.current_time()
         more: dict[str, Any]
         usage, served, answer, why = None, None, None, ""
@@ -213,11 +215,11 @@ class _Payer:
             usage, served, more = answer.usage, answer.model, {"completion": answer}
         except ProviderError as error:
             usage = error.usage if isinstance(error.usage, Usage) else None
-            why = f"the reviewer failed: {bounded(clean(str(error)), 500)}"
+            why = _told(f"the reviewer failed: {bounded(clean(str(error)), 500)}")
             more = {"failure": error.kind, "detail": why}
         except Exception as error:
             # A bug of a reviewer says nothing about the work.
-            why = f"the reviewer failed: {type(error).__name__}: {bounded(clean(str(error)), 500)}"
+            why = _told(f"the reviewer failed: {type(error).__name__}: {bounded(clean(str(error)), 500)}")
             more = {"failure": "error", "detail": why}
         except BaseException:
             with trio.move_on_after(RELEASE_SECONDS, shield=True):
@@ -297,3 +299,8 @@ class _Payer:
     @property
     def _used(self) -> int:
         return (self._record.spent_tokens or 0) + (self._record.overrun_tokens or 0)
+
+
+def _told(text: str) -> str:
+    """Take credentials out of what a reviewer says of its failure."""
+    return Redactor.of(os.environ).hide(text)

@@ -11,7 +11,7 @@ the first ``await`` in here would open a gap. ``now`` is an argument.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -154,6 +154,8 @@ class LedgerState:
         overrun_microdollars: int = 0,
         calls: int = 0,
         tool_calls: int = 0,
+        unpriced_calls: int = 0,
+        refusals: Mapping[str, int] | None = None,
         reservations: Iterable[tuple[int, int]] = (),
         halt: Halt | None = None,
     ) -> "LedgerState":
@@ -170,6 +172,9 @@ class LedgerState:
         state.overrun_microdollars = whole("overrun_microdollars", overrun_microdollars)
         state.calls = whole("calls", calls)
         state.tool_calls = whole("tool_calls", tool_calls)
+        state.unpriced_calls = whole("unpriced_calls", unpriced_calls)
+        for cap, count in (refusals or {}).items():
+            state.refusals[cap] = whole(f"refusals of {cap}", count)
         state.agents = max(whole("agents", agents), 1)
         state.halt = halt
         for tokens, money in reservations:

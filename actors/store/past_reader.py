@@ -35,6 +35,8 @@ _USAGE: Final = tuple(
     for field in attrs.fields(Usage)
 )
 _KINDS: Final = {kind.value: kind for kind in ObservationKind}
+# The agents of a tree, by their run ids.
+_MINE: Final = "(run_id = ? OR (run_id > ? AND run_id < ?))"
 _AGE: Final = f"(julianday({NOW}) - julianday(started_at)) * 86400.0"
 
 Rows = Mapping[str, list[tuple[Any, ...]]]
@@ -282,15 +284,14 @@ def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledger
         StoreError: the file cannot be read.
     """
     bounds = (tree_id, f"{tree_id}/", f"{tree_id}0")
-    mine = "(run_id = ? OR (run_id > ? AND run_id < ?))"
     [reserved] = reader.select(
         "SELECT COALESCE(SUM(used_tokens), 0), COALESCE(SUM(used_microdollars), 0), COALESCE(SUM(overrun_tokens), 0),"
-        f" COALESCE(SUM(overrun_microdollars), 0), COUNT(*) FROM reservations WHERE {mine}",
+        f" COALESCE(SUM(overrun_microdollars), 0), COUNT(*) FROM reservations WHERE {_MINE}",
         bounds,
     )
     [drawn] = reader.select(
         "SELECT COALESCE(SUM(tokens), 0), COALESCE(SUM(microdollars), 0), COALESCE(SUM(overrun_tokens), 0),"
-        f" COALESCE(SUM(overrun_microdollars), 0) FROM draws WHERE {mine}",
+        f" COALESCE(SUM(overrun_microdollars), 0) FROM draws WHERE {_MINE}",
         bounds,
     )
     # A child is counted once, whichever of its three rows stand: its run, its spawn, its place in the queue.
@@ -304,14 +305,14 @@ def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledger
         bounds,
     )
     [[tools]] = reader.select(
-        f"SELECT COALESCE(SUM(COALESCE(admitted, json_array_length(calls))), 0) FROM step_turns WHERE {mine}", bounds
+        f"SELECT COALESCE(SUM(COALESCE(admitted, json_array_length(calls))), 0) FROM step_turns WHERE {_MINE}", bounds
     )
     before = reader.select(
-        "SELECT spent_tokens, spent_microdollars, overrun_tokens, overrun_microdollars, agents, calls, tool_calls"
-        " FROM inherited WHERE tree_id = ?",
+        "SELECT spent_tokens, spent_microdollars, overrun_tokens, overrun_microdollars, agents, calls, tool_calls,"
+        " from_tree_id FROM inherited WHERE tree_id = ?",
         (tree_id,),
     )
-    had = before[0] if before else (0,) * 7
+    had = before[0] if before else (0,) * 7 + (None,)
     spent, money, over, over_money = (sum(parts) for parts in zip(reserved[:4], drawn, had[:4], strict=True))
     return LedgerState.from_state(
         limits,
@@ -322,13 +323,40 @@ def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledger
         overrun_microdollars=over_money,
         calls=reserved[4] + had[5],
         tool_calls=tools + had[6],
+        unpriced_calls=_unpriced(reader, tree_id, had[7], bounds),
+        refusals=_refusals(reader, bounds),
     )
+
+
+def _unpriced(reader: Reader, tree_id: str, before: str | None, bounds: tuple[str, str, str]) -> int:
+    """Count the calls whose cost nobody knows, also those of the run that this one reopened."""
+    [[marked]] = reader.select(f"SELECT COUNT(*) FROM reservations WHERE {_MINE} AND priced = 0", bounds)
+    taken_over = None if before is None else reader.ledger(before)
+    counted = marked + (0 if taken_over is None else taken_over.unpriced_calls or 0)
+    # An older version marked none: what it told last is the least that there were.
+    told = reader.ledger(tree_id)
+    return counted if told is None else max(counted, told.unpriced_calls or 0)
+
+
+def _refusals(reader: Reader, bounds: tuple[str, str, str]) -> dict[str, int]:
+    """Count what was refused, by the ceiling. Spawns of a step that is not whole are tried, and refused, again."""
+    refused = (
+        f"SELECT detail, COUNT(*) FROM agent_events e WHERE kind = 'spawn_refused' AND {_MINE}"
+        " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = e.run_id AND e.step > 0"
+        " AND r.status NOT IN ('completed', 'failed')"
+        " AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = e.run_id AND s.step = e.step)) GROUP BY detail"
+    )
+    found = {str(cap): count for cap, count in reader.select(refused, bounds)}
+    [[calls]] = reader.select(
+        f"SELECT COALESCE(SUM(json_array_length(calls) - admitted), 0) FROM step_turns WHERE {_MINE}", bounds
+    )
+    return {**found, "tool_calls": calls} if calls else found
 
 
 def open_reservations(reader: Reader, tree_id: str) -> Iterator[tuple[str, int, int, int, int, int]]:
     """Give what was held when a process ended: run id, step, attempt, reservation, tokens, microdollars."""
     sql = (
         "SELECT run_id, step, attempt, reservation, tokens, microdollars FROM reservations"
-        " WHERE (run_id = ? OR (run_id > ? AND run_id < ?)) AND state = 'open' ORDER BY id"
+        f" WHERE {_MINE} AND state = 'open' ORDER BY id"
     )
     return iter(reader.select(sql, (tree_id, f"{tree_id}/", f"{tree_id}0")))

@@ -152,6 +152,7 @@ TABLES: Final = (
             "used_microdollars": int,
             "overrun_tokens": int,
             "overrun_microdollars": int,
+            "priced": int,
             "reserved_at": str,
             "settled_at": str,
         },

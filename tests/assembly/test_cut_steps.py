@@ -11,7 +11,16 @@ import trio
 
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
-from actors.agents.ports import Act, Approval, ApprovalRequest, Defer, Observation, ObservationKind, ToolContext, ToolSpec
+from actors.agents.ports import (
+    Act,
+    Approval,
+    ApprovalRequest,
+    Defer,
+    Observation,
+    ObservationKind,
+    ToolContext,
+    ToolSpec,
+)
 from actors.assembly.recovering import Retry
 from actors.halts import HaltKind
 from actors.testing.dying_store import Death, DyingStore

@@ -52,7 +52,7 @@ async def test_refusals_and_calls_without_a_price_count_on_wherever_the_process_
     whole = bench_in(tmp_path / "whole")
     await whole.begin()
     refusals, unpriced, calls, peak = figures(whole)
-    assert (refusals, unpriced, peak) == ({"agents": 2, "tool_calls": 2}, calls, 1)
+    assert (refusals, unpriced, peak) == ({"agents": 2, "tool_calls": 2}, calls, 2)
     for at in range(1, 60):
         for after in (False, True):
             bench, death = bench_in(tmp_path / f"{at}{after}"), Death(at, after=after)
@@ -107,9 +107,9 @@ async def test_the_most_that_worked_at_once_is_kept(tmp_path: Path, kind: HaltKi
         bench.sql("delete from terminals")
         bench.sql("delete from run_outcomes")
         bench.sql("update runs set status = 'running', outcome = null, finished_at = null")
-    bench.sql("insert or replace into ledger(tree_id, peak_working, refusals) values (?, 2, '{}')", bench.run_id)
+    bench.sql("insert or replace into ledger(tree_id, peak_working, refusals) values (?, 7, '{}')", bench.run_id)
     await bench.go_on()
-    assert figures(bench)[3] == 2
+    assert figures(bench)[3] == 7
 
 
 async def test_a_run_that_is_reopened_goes_on_counting_calls_without_a_price(tmp_path: Path) -> None:

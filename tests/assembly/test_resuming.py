@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.lowlevel
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
@@ -63,7 +64,7 @@ class Model:
             if stop is not None:
                 stop()
             await trio.sleep_forever()
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         first = request.turns[0]
         assert isinstance(first, UserTurn)
         goal = next(goal for goal in self.answers if first.text.startswith(goal))
@@ -139,7 +140,7 @@ async def test_a_tree_that_is_interrupted_at_any_request_ends_as_if_it_had_not_b
     questions, files = asked(models), {each.name: each.read_text() for each in place.iterdir()}
     spent = whole.outcome.spent_tokens
     for stop_at in range(1, len(models[0].requests) + 1):
-        went_on, both, store, place = await cut_and_go_on(tmp_path, stop_at)
+        went_on, both, _, place = await cut_and_go_on(tmp_path, stop_at)
         assert went_on.outcome.kind is OutcomeKind.success, (stop_at, went_on)
         assert {each.name: each.read_text() for each in place.iterdir()} == files, stop_at
         # A background report may be read one step earlier or later; nothing else may differ.
