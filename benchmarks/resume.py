@@ -80,7 +80,7 @@ async def _killed(file: Path, folder: Path, agents: int, steps: int) -> None:
         await store.commit(
             RunStarted(
                 TREE, TREE, "root", 0, None, "root", None, "counting", None, plain, limits.to_json(), policy,
-                str(folder), None, "tree"),  # fmt: skip
+                str(folder), None, "tree"),
             answer_row(TREE, 1, calls, agents),
         )
         for number in range(1, agents + 1):

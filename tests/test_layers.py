@@ -72,6 +72,7 @@ PURE = [
     "agents.platform_names",
     "agents.policy",
     "agents.prompt",
+    "agents.remembered",
     "agents.restarting",
     "agents.retrying",
     "agents.risky_programs",

@@ -22,19 +22,32 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 from actors.agents.entry_text import bounded, clean
 from actors.agents.globs import GlobSet
-from actors.agents.policy import Decision, Effect, Policy, stricter
+from actors.agents.policy import Decision, Effect, Layer, stricter
 from actors.agents.ports import Act
 from actors.agents.risky_programs import Argv, Wrapping, wrapping_of
 
 RISKY_LAYER: Final = "risky-programs"
 # Deeper in each other than anybody means them.
 MOST_NESTED: Final = 6
+
+
+class Explains(Protocol):
+    """What judges an act: a policy, or one in which something is remembered."""
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Give the rules."""
+        ...
+
+    def explain(self, act: Act, target: str) -> Decision:
+        """Decide about one act."""
+        ...
 
 
 @attrs.frozen
@@ -45,7 +58,7 @@ class Judged:
     decision: Decision
 
 
-def judge_command(policy: Policy, argv: Sequence[str]) -> tuple[Judged, ...]:
+def judge_command(policy: Explains, argv: Sequence[str]) -> tuple[Judged, ...]:
     """Judge one command: each way to see it, the program first. It may run only where all of them are allowed."""
     return _judge(policy, tuple(argv), 0)
 
@@ -58,12 +71,12 @@ def effect_of(judged: Sequence[Judged]) -> Effect:
     return effect
 
 
-def may_run(policy: Policy, argv: Sequence[str]) -> bool:
+def may_run(policy: Explains, argv: Sequence[str]) -> bool:
     """Tell whether a command is allowed outright; ask counts as no."""
     return effect_of(judge_command(policy, argv)) is Effect.allow
 
 
-def _judge(policy: Policy, argv: Argv, depth: int) -> tuple[Judged, ...]:
+def _judge(policy: Explains, argv: Argv, depth: int) -> tuple[Judged, ...]:
     # A rule may name the program or the whole line; whoever is asked sees the line.
     line = shlex.join(argv)
     seen = [Judged(target, policy.explain(Act.exec, target)) for target in dict.fromkeys((argv[0], line))]
@@ -82,7 +95,7 @@ def _judge(policy: Policy, argv: Argv, depth: int) -> tuple[Judged, ...]:
     return tuple(seen)
 
 
-def _by_name(policy: Policy, argv: Argv) -> Iterator[Judged]:
+def _by_name(policy: Explains, argv: Argv) -> Iterator[Judged]:
     """Look whether a rule forbids, or asks for, a program by its name that is called by its path."""
     name = argv[0].rpartition("/")[2]
     if name == argv[0] or not name:
@@ -101,7 +114,7 @@ def _of_inner(judged: Sequence[Judged], *, spelled: bool) -> Iterator[Judged]:
             yield each
 
 
-def _asks(policy: Policy, line: str, wrapping: Wrapping) -> bool:
+def _asks(policy: Explains, line: str, wrapping: Wrapping) -> bool:
     """Tell whether an allowed command of the class needs somebody to say yes."""
     if policy.explain(Act.exec, line).layer is not None:
         # A rule that was written for more than this.
@@ -109,13 +122,13 @@ def _asks(policy: Policy, line: str, wrapping: Wrapping) -> bool:
     return wrapping.opaque and _holds_back(policy)
 
 
-def _holds_back(policy: Policy) -> bool:
+def _holds_back(policy: Explains) -> bool:
     """Tell whether any rule denies or asks for a command, which an opaque one could hide."""
     rules = (rule for layer in policy.layers for rule in layer.rules)
     return any(rule.act is Act.exec and rule.effect is not Effect.allow for rule in rules)
 
 
-def _is_spelled_out(policy: Policy, argv: Argv, line: str, wrapping: Wrapping) -> bool:
+def _is_spelled_out(policy: Explains, argv: Argv, line: str, wrapping: Wrapping) -> bool:
     """Tell whether a rule allows this and names, without a wildcard, all that makes it what it is."""
     head = shlex.join(argv[: wrapping.named])
     return any(

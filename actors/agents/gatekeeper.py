@@ -6,7 +6,8 @@ holds contents.
 
 A question is a row before it leaves, and so is its answer: a process that ends
 meanwhile loses neither, and the first answer is the one that counts, whoever
-gave it.
+gave it. What a yes made the tree remember is not asked again (`remembered.py`);
+a question that was asked keeps its own answer all the same.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from actors.agents.entry_text import bounded, clean
 from actors.agents.exec_judging import Judged, judge_command
 from actors.agents.judging import FileText, Kept
 from actors.agents.policy import Decision, Effect, Policy
-from actors.agents.ports import Act, ActRefused, Approval, ApprovalRequest, Refusal, ToolCall
+from actors.agents.ports import Act, ActRefused, ApprovalRequest, Refusal, ToolCall
 from actors.agents.questions import Question
+from actors.agents.remembered import LAYER, Memory
 from actors.agents.rows import ApprovalAsked, PolicyEvent, SnapshotKept, WriteIntended
 
 if TYPE_CHECKING:
@@ -139,8 +141,11 @@ class CallContext:
         self._loop.agent.tree.leaked_processes.extend(processes)
 
     def may_read(self, target: str) -> bool:
-        """Tell whether reading is allowed outright; ask counts as no."""
-        return self._policy.explain(Act.read, target).effect is Effect.allow
+        """Tell whether reading is allowed without asking; ask counts as no, unless a rule is remembered for it."""
+        effect = self._policy.explain(Act.read, target).effect
+        return effect is Effect.allow or (
+            effect is Effect.ask and self._memory.match(Act.read, target) is not None
+        )
 
     async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         """Ask the policy, and the approver where it says ask; the agent holds no slot meanwhile.
@@ -161,9 +166,9 @@ class CallContext:
         for each, decision in seen:
             if decision.effect is Effect.deny:
                 await self._refuse(act, each, decision, "denied by policy", "policy")
-        asked = [decision for _, decision in seen if decision.effect is not Effect.allow]
+        asked = [Judged(each, decision) for each, decision in seen if decision.effect is not Effect.allow]
         if asked:
-            await self._ask(act, seen[-1][0], content, asked[-1])
+            await self._ask(act, seen[-1][0], content, asked[-1].decision, self._memory.covers(act, asked))
         self._let_go()
 
     async def authorise_commands(
@@ -176,7 +181,8 @@ class CallContext:
         Raises:
             ActRefused: the row and the event are written. A deny of one is a deny of all, and nobody was asked then.
         """
-        seen = [each for argv in commands for each in judge_command(self._policy, argv)]
+        judged = [(argv, judge_command(self._policy, argv)) for argv in commands]
+        seen = [each for _, several in judged for each in several]
         files = [
             (act, Judged(target, self._policy.explain(act, target)))
             for act, targets in ((Act.read, reads), (Act.write, writes))
@@ -187,11 +193,12 @@ class CallContext:
                 await self._refuse(act, each.target, each.decision, "denied by policy", "policy")
         asked = [each.decision for each in seen if each.decision.effect is Effect.ask]
         if asked:
-            await self._ask(Act.exec, line, "", asked[-1])
+            known = self._memory.covers_commands(self._policy, judged)
+            await self._ask(Act.exec, line, "", asked[-1], known)
         for act, each in files:
             if each.decision.effect is Effect.ask:
                 # What will stand there is not known yet; where it comes from is.
-                await self._ask(act, each.target, line, each.decision)
+                await self._ask(act, each.target, line, each.decision, self._memory.match(act, each.target))
         self._let_go()
 
     def _let_go(self) -> None:
@@ -199,18 +206,26 @@ class CallContext:
         if self.journal is not None:
             self.journal.let_go = True
 
-    async def _ask(self, act: Act, target: str, content: str, decision: Decision) -> None:
-        approval = await self._decide(act, target, content, decision)
-        if not approval.approved:
-            await self._refuse(act, target, decision, approval.reason or "denied", "approver")
-        await self._note("decision", act, target, decision, "approved", "approver")
+    @property
+    def _memory(self) -> Memory:
+        return self._loop.agent.tree.remembered
 
-    async def _decide(self, act: Act, target: str, content: str, decision: Decision) -> Approval:
+    async def _ask(
+        self, act: Act, target: str, content: str, decision: Decision, known: Decision | None
+    ) -> None:
+        """Ask, unless ``known``, a remembered rule, is the answer to a question that nobody asked before."""
         loop = self._loop
         request = ApprovalRequest(
             act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
         )
-        return await Question(loop, request, self._row(request), self._work, self.journal).answer()
+        row = self._row(request)
+        if known is not None and loop.recorder.store.approval(row.request_id) is None:
+            await self._note("decision", act, target, known, "approved", LAYER)
+            return
+        approval = await Question(loop, request, row, self._work, self.journal).answer()
+        if not approval.approved:
+            await self._refuse(act, target, decision, approval.reason or "denied", "approver")
+        await self._note("decision", act, target, decision, "approved", "approver")
 
     def _row(self, request: ApprovalRequest) -> ApprovalAsked:
         """Give the row of a question: the one that a process before this one asked, if it was the very same.

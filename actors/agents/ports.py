@@ -20,6 +20,7 @@ from actors.errors import Refused
 
 if TYPE_CHECKING:
     from actors.agents.confinement import Confinement
+    from actors.agents.remembered import Remembered
 
 # ── what a model is asked, and what it answers ──────────────────────────────
 
@@ -284,7 +285,7 @@ class ToolContext(Protocol):
         ...
 
     def may_read(self, target: str) -> bool:
-        """Tell whether the policy allows reading ``target`` outright; ask counts as no. Never asks anybody."""
+        """Tell whether ``target`` may be read without asking; ask counts as no, unless a rule is remembered for it."""
         ...
 
 
@@ -430,10 +431,15 @@ class ApprovalRequest:
 
 @attrs.frozen
 class Approval:
-    """The answer: approved, or denied with a reason that the model reads."""
+    """The answer: approved, or denied with a reason that the model reads.
+
+    With an approval, ``remember`` are rules for the rest of the run, in the whole tree: what they
+    match is not asked about again. No rule can allow what the policy of an agent denies.
+    """
 
     approved: bool
     reason: str = ""
+    remember: "tuple[Remembered, ...]" = ()
 
 
 @attrs.frozen
@@ -457,7 +463,7 @@ class ApprovalState:
     """How a question stands. ``decision`` is approved or denied, None while it is open; ``by`` says who decided.
 
     ``act``, ``target`` and ``content`` are what it is about, as it was shown: an answer is one to that and
-    to nothing else.
+    to nothing else. ``remembered`` are the rules that came with it, as they are stored.
     """
 
     deferred: bool
@@ -467,6 +473,7 @@ class ApprovalState:
     act: str = ""
     target: str = ""
     content: str = ""
+    remembered: str | None = None
 
 
 # ── records ─────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from actors.agents.call_journal import Journal, Work
 from actors.agents.entry_text import bounded, clean
 from actors.agents.live_states import WaitFor
 from actors.agents.ports import Approval, ApprovalRequest, ApprovalState, Defer
+from actors.agents.remembered import after, to_text
 from actors.agents.rows import ApprovalApplied, ApprovalAsked, ApprovalDecided, ApprovalDeferred
 from actors.errors import StoreError
 
@@ -62,6 +63,9 @@ class Question:
                 state = await self._decided(deferred=state is not None and state.deferred)
         assert state.decision is not None
         approved = state.decision == "approved"
+        if approved:
+            tree = self._agent.tree
+            tree.remembered = after(tree.remembered, state.remembered, log.warning)
         await self._loop.recorder.emit(
             self._agent, "approval_decided", step=self._row.step, act=self._row.act, approved=approved, by=state.by
         )
@@ -106,7 +110,8 @@ class Question:
             return
         word = "approved" if got.approved else "denied"
         reason = bounded(clean(got.reason), REASON_CHARS)
-        await self._loop.stand(ApprovalDecided(self._row.request_id, word, reason, "approver"))
+        rules = to_text(got.remember) if got.approved else None
+        await self._loop.stand(ApprovalDecided(self._row.request_id, word, reason, "approver", rules))
 
     async def _failed(self, error: Exception) -> None:
         """Decide in place of an approver that raised: nobody allowed anything, and nobody waits for an answer."""

@@ -343,13 +343,15 @@ class ApprovalDecided:
     """A decision. The first one counts; a later one changes nothing, and its author reads what stands.
 
     ``decision`` is approved or denied, ``by`` is approver, operator, attached,
-    or runtime for an approver that failed.
+    or runtime for an approver that failed. ``remembered`` are the rules that an approval brought
+    along, as JSON (`agents/remembered.py`).
     """
 
     request_id: str
     decision: str
     reason: str
     by: str
+    remembered: str | None = None
 
 
 @attrs.frozen

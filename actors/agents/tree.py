@@ -30,6 +30,7 @@ from actors.agents.past import Past
 from actors.agents.ports import ApprovalState, Observer, RunStore
 from actors.agents.queue_rows import left_queue_row, queue_rows
 from actors.agents.recording import Recorder, of_the_store, totals_row
+from actors.agents.remembered import Memory
 from actors.agents.rows import LedgerTotals
 from actors.agents.snapshots import TreeSnapshot, left_out
 from actors.containment.ledger import Ledger
@@ -123,6 +124,8 @@ class Tree:
         # Agents whose question was put off, and the questions; and those for which the whole tree was paused.
         self.parked: dict[Agent, str] = {}
         self.paused_for: dict[str, str] = {}
+        # What is not asked about again, anywhere in the tree.
+        self.remembered = Memory()
         self._leased = False
         # Process ids that tools could not end; a tool runner adds them.
         self.leaked_processes: list[int] = []

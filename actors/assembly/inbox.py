@@ -12,6 +12,7 @@ from enum import StrEnum
 import attrs
 import trio
 
+from actors.agents.remembered import Remembered, to_text
 from actors.agents.rows import ApprovalDecided
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.errors import ConfigError
@@ -146,8 +147,10 @@ def _means(prefix: str, whole: str) -> bool:
     return same and tree != "" and whole_tree.startswith(tree)
 
 
-async def decide(store: Store, request_id: str, approved: bool, reason: str) -> Verdict:
-    """Decide a question, from whichever process; the first decision counts.
+async def decide(
+    store: Store, request_id: str, approved: bool, reason: str, remember: tuple[Remembered, ...] = ()
+) -> Verdict:
+    """Decide a question, from whichever process; the first decision counts. ``remember`` goes with a yes only.
 
     Cancellation: it is decided or not.
 
@@ -155,7 +158,8 @@ async def decide(store: Store, request_id: str, approved: bool, reason: str) -> 
         StoreError: it could not be written.
     """
     word = "approved" if approved else "denied"
-    won = await store.decide(ApprovalDecided(request_id, word, reason, "operator"))
+    rules = to_text(remember) if approved else None
+    won = await store.decide(ApprovalDecided(request_id, word, reason, "operator", rules))
     [stands] = [each for each in store.approvals(all=True) if each.request_id == request_id]
     return _verdict(stands, won=won)
 

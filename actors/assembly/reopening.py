@@ -51,6 +51,7 @@ from actors.assembly.resuming import (
     stored_containment,
     stored_contract,
     stored_policy,
+    stored_outcome,
 )
 from actors.assembly.running import RunResult, check_run
 from actors.containment.limits import Containment
@@ -58,6 +59,7 @@ from actors.containment.prices import PriceTable
 from actors.errors import ConfigError, RunConflict
 from actors.halts import HaltKind
 from actors.ids import new_run_id
+from actors.store.past_reader import refuse_damaged_figures
 from actors.store.records import LedgerRecord, RunRecord
 from actors.store.store import Store
 
@@ -187,15 +189,14 @@ class _New:
 
     def _check_raised(self) -> None:
         """Look whether the cap that ended the old run is larger now."""
-        assert self._old.detail is not None, "an end has its detail"
-        ended = json.loads(self._old.detail)
-        kind = OutcomeKind(ended["kind"])
+        ended = stored_outcome(self._store, self._old)
+        kind = ended.kind
         if kind in _OWN_CAPS:
             name = _OWN_CAPS[kind]
             before, now = (getattr(each, name) for each in (stored_contract(self._old), self.contract))
             place = f"contract.{name}"
-        elif kind is OutcomeKind.budget_ceiling_reached and ended.get("ceiling") in _CEILINGS:
-            name = _CEILINGS[HaltKind(ended["ceiling"])]
+        elif kind is OutcomeKind.budget_ceiling_reached and ended.ceiling in _CEILINGS:
+            name = _CEILINGS[ended.ceiling]
             before, now = (getattr(each, name) for each in (stored_containment(self._old), self.containment))
             place = f"containment.{name}"
         else:
@@ -224,6 +225,7 @@ class _New:
         totals = self._store.ledger(self._old.run_id)
         if totals is None:
             raise ConfigError(("run", f"no totals are stored of {self._old.run_id}, so what it used cannot be counted"))
+        refuse_damaged_figures(self._store, self._old.run_id)
         return totals
 
     @property

@@ -18,6 +18,7 @@ from actors.ids import ROOT
 from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
+from actors.store.storage_errors import readable
 
 # Acts that a report names one by one; the count beside them says how many there were.
 MOST_DENIED: Final = 100
@@ -66,13 +67,15 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
     agents = reader.agents(run_id)
     halt = reader.halt(run_id)
     terminal = reader.terminal(run_id)
-    detail = None if root.detail is None else json.loads(root.detail)
+    with readable(reader.file, f"the end of {run_id}"):
+        detail = None if root.detail is None else dict(json.loads(root.detail))
+        wire = None if terminal is None else json.loads(terminal)
     return {
         "run_id": run_id,
         "status": root.status,
         "silent_seconds": silences(reader, run_id).get(run_id),
         "outcome": detail,
-        "terminal": None if terminal is None else json.loads(terminal),
+        "terminal": wire,
         "usage": _usage(root, agents, reader),
         "tree": {**_tree(reader, run_id, agents), **_denied(reader, run_id)},
         "criterion": _criterion(last_checks(reader, run_id).get(run_id)),
@@ -141,7 +144,7 @@ def silences(reader: Reader, tree_id: str | None = None) -> dict[str, float]:
     for run_id, started_at in reader.select(live, [*LIVE, tree_id or ""]):
         row = reader.live(run_id)
         age = reader.age(started_at if row is None else row.taken_at)
-        if age > OLD_SECONDS:
+        if age is not None and age > OLD_SECONDS:
             found[run_id] = round(age, 3)
     return found
 
@@ -291,6 +294,8 @@ def _tree(reader: Reader, run_id: str, agents: list[RunRecord]) -> dict[str, Any
     ledger = None if agents[0].status in LIVE else reader.ledger(run_id)
     if ledger is None:
         return _tree_so_far(reader, run_id, agents)
+    with readable(reader.file, f"the totals of {run_id}"):
+        refusals = dict(json.loads(ledger.refusals))
     return {
         "agents": ledger.agents,
         "peak_working": ledger.peak_working,
@@ -301,5 +306,5 @@ def _tree(reader: Reader, run_id: str, agents: list[RunRecord]) -> dict[str, Any
         "reserved_tokens": ledger.reserved_tokens,
         "spent_microdollars": ledger.spent_microdollars,
         "unpriced_calls": ledger.unpriced_calls,
-        "refusals": json.loads(ledger.refusals),
+        "refusals": refusals,
     }

@@ -25,8 +25,10 @@ from actors.agents.contract import TaskContract
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
+from actors.agents.remembered import Memory, Remembered, restored, to_text
 from actors.agents.rows import AgentEvent, ApprovalDecided, AttemptMade, HaltLifted, PolicyInForce, Settled
 from actors.agents.terminal_codec import decode_terminal
+from actors.agents.terminals import Terminal
 from actors.agents.tree import RELEASE_SECONDS, Leaks, Tree
 from actors.assembly.boundary_check import check_boundary
 from actors.assembly.ended_by_halt import close_halted, pause_for_calls, peak_so_far
@@ -36,9 +38,10 @@ from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
 from actors.errors import ConfigError, RunConflict, StoreError
 from actors.halts import RESUMABLE, Halt, HaltKind
-from actors.store.past_reader import StoredPast, open_reservations, restored_ledger
+from actors.store.past_reader import StoredPast, open_reservations, refuse_damaged_figures, restored_ledger
 from actors.store.readers import Reader
-from actors.store.records import HaltRecord, RunRecord
+from actors.store.records import RunRecord
+from actors.store.storage_errors import readable
 from actors.store.store import Store
 
 log = logging.getLogger("actors.resuming")
@@ -46,11 +49,15 @@ log = logging.getLogger("actors.resuming")
 
 @attrs.frozen
 class Decision:
-    """A human's answer to one question. ``reason`` is read by the model when it is no."""
+    """A human's answer to one question. ``reason`` is read by the model when it is no.
+
+    With a yes, ``remember`` are rules for the rest of the run, as those of `Approval`.
+    """
 
     request_id: str
     approved: bool
     reason: str = ""
+    remember: tuple[Remembered, ...] = ()
 
 
 @attrs.frozen
@@ -269,29 +276,65 @@ def stored_containment(record: RunRecord) -> Containment:
     Raises:
         ConfigError: it cannot be read.
     """
-    assert record.containment is not None, "every root has its boundary stored"
+    if type(record.containment) is not str:
+        raise ConfigError((f"containment of {record.run_id}", "cannot be read: no text is stored"))
     return Containment.from_json(record.containment)
 
 
 def ended_result(store: Reader, record: RunRecord) -> RunResult:
-    """Tell again how a run ended."""
-    assert record.detail is not None
-    wire = store.terminal(record.run_id)
-    halt = store.halt(record.run_id)
+    """Tell again how a run ended.
+
+    Raises:
+        StoreError: what is stored of its end cannot be read.
+    """
     return RunResult(
         record.run_id,
-        Outcome.from_json(json.loads(record.detail)),
-        None if wire is None else decode_terminal(wire),
-        None if halt is None else _halt(halt),
+        stored_outcome(store, record),
+        _stored_terminal(store, record.run_id),
+        stored_halt(store, record.run_id),
         Leaks(),
         record.said,
+        stored_memory(store, record.run_id).rules,
     )
 
 
-def _halt(record: HaltRecord) -> Halt:
-    return Halt(
-        HaltKind(record.kind), record.by, 0.0, record.path, record.reason, record.limit, record.used, record.requested
-    )
+def stored_memory(store: Reader, tree_id: str) -> Memory:
+    """Give what the approvals of a tree made it remember; what cannot be read of it counts for nothing.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    return restored(store.remembered(tree_id), log.warning)
+
+
+def stored_outcome(store: Reader, record: RunRecord) -> Outcome:
+    """Give how a run ended.
+
+    Raises:
+        StoreError: what is stored of it cannot be read.
+    """
+    with readable(store.file, f"the end of {record.run_id}"):
+        # The loader refuses what is missing as it does what is no JSON.
+        return Outcome.from_json(json.loads(record.detail))  # type: ignore[arg-type]
+
+
+def _stored_terminal(store: Reader, run_id: str) -> Terminal | None:
+    wire = store.terminal(run_id)
+    with readable(store.file, f"the terminal of {run_id}"):
+        return None if wire is None else decode_terminal(wire)
+
+
+def stored_halt(store: Reader, tree_id: str) -> Halt | None:
+    """Give what stopped a tree; None when nothing did.
+
+    Raises:
+        StoreError: what is stored of it cannot be read.
+    """
+    row = store.halt(tree_id)
+    if row is None:
+        return None
+    with readable(store.file, f"the halt of {tree_id}"):
+        return Halt(HaltKind(row.kind), row.by, 0.0, row.path, row.reason, row.limit, row.used, row.requested)
 
 
 # ── going on ────────────────────────────────────────────────────────────────
@@ -343,6 +386,10 @@ async def _go_on(
     assert again is not None
     if has_ended(again):
         return ended_result(store, again)
+    # Before anything is written: what cannot be read is left as it is.
+    halt = stored_halt(store, tree_id)
+    refuse_damaged_figures(store, tree_id)
+    store.tree_started(tree_id)
     await _note_decisions(store, tree_id, wanted)
     await store.commit(*_closing_rows(store, tree_id))
     unknown = store.open_attempts(tree_id)
@@ -350,21 +397,20 @@ async def _go_on(
         figures = StoredPast(store, tree_id), tree_id, unknown, restored_ledger(store, tree_id, limits)
         outcome, told = pause_for_calls(store, *figures)
         await store.commit(*told)
-        return RunResult(tree_id, outcome, None, None, Leaks(), again.said)
+        return RunResult(tree_id, outcome, None, None, Leaks(), again.said, stored_memory(store, tree_id).rules)
     policy = wanted.policy if wanted.policy is not None else stored_policy(store, record)
     if policy is None:
         raise ConfigError(("run", f"no policy is stored for {tree_id}: give one"))
     check_boundary(contract, policy)
     rows: list[Any] = [PolicyInForce(tree_id, policy.to_json())]
-    halt = store.halt(tree_id)
-    if halt is not None and HaltKind(halt.kind) in RESUMABLE:
+    if halt is not None and halt.kind in RESUMABLE:
         rows.append(HaltLifted(tree_id))
     await store.commit(*rows)
     state = restored_ledger(store, tree_id, limits)
     past = StoredPast(store, tree_id)
-    if halt is not None and HaltKind(halt.kind) not in RESUMABLE:
+    if halt is not None and halt.kind not in RESUMABLE:
         # It was being stopped for good: what is left is to say so, of every agent.
-        await store.commit(*close_halted(store, past, tree_id, _halt(halt), state))
+        await store.commit(*close_halted(store, past, tree_id, halt, state))
         closed = store.run(tree_id)
         assert closed is not None
         return ended_result(store, closed)
@@ -376,6 +422,7 @@ async def _go_on(
         limits, store, wanted.observer, wanted.cleanup_allowance, state, tree_id, queue_order=contract.queue_order
     )
     tree.slots.peak_working = peak_so_far(store, tree_id)
+    tree.remembered = stored_memory(store, tree_id)
     return await drive(tree, job, wanted.on_open, past)
 
 
@@ -404,7 +451,8 @@ async def decided(store: Store, tree_id: str, decision: Decision) -> None:
     known = store.approval(decision.request_id)
     if known is None or tree_id != decision.request_id.partition("#")[0].partition("/")[0]:
         raise ConfigError(("decision", f"{decision.request_id} is no question of this run"))
-    if not await store.decide(ApprovalDecided(decision.request_id, word, decision.reason, "operator")):
+    rules = to_text(decision.remember) if decision.approved else None
+    if not await store.decide(ApprovalDecided(decision.request_id, word, decision.reason, "operator", rules)):
         raise ConfigError(("decision", f"{decision.request_id} was decided before"))
 
 

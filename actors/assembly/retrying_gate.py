@@ -35,13 +35,13 @@ from actors.agents.rows import (
 from actors.agents.secret_values import Redactor
 from actors.agents.step_rows import draw_row
 from actors.agents.verification import Review
-from actors.assembly.resuming import has_ended, stored_containment, stored_contract, stored_policy
+from actors.assembly.resuming import has_ended, stored_containment, stored_contract, stored_halt, stored_policy
 from actors.assembly.running import FILES
 from actors.containment.ledger_state import Draw, LedgerState, Reservation, Settlement
 from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
 from actors.errors import BudgetExceeded, ConfigError, ProviderError, RunConflict, StoreError
-from actors.halts import RESUMABLE, HaltKind
+from actors.halts import RESUMABLE
 from actors.store.past_reader import open_reservations, restored_ledger
 from actors.store.records import GateRecord, RunRecord
 from actors.store.store import Store
@@ -286,8 +286,8 @@ class _Payer:
     def _refusal(self) -> str | None:
         """Say why nothing may be spent, None when it may."""
         store, tree_id = self._store, self._record.tree_id
-        halt = store.halt(tree_id)
-        if halt is not None and HaltKind(halt.kind) not in RESUMABLE:
+        halt = stored_halt(store, tree_id)
+        if halt is not None and halt.kind not in RESUMABLE:
             return f"the run was stopped ({halt.kind}), and nothing is spent in its name any more"
         if next(open_reservations(store, tree_id), None) is not None:
             return "calls of the run are not paid for yet: resume it first"

@@ -22,6 +22,7 @@ from actors.agents.outcomes import Outcome
 from actors.agents.past import Past
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
+from actors.agents.remembered import Remembered
 from actors.agents.services import Services, tool_names_problem
 from actors.agents.spawning import NAME as SPAWN
 from actors.agents.terminals import Terminal
@@ -47,7 +48,10 @@ ALONE: Final = Containment(1, 1, 0, UNLIMITED)
 
 @attrs.frozen
 class RunResult:
-    """How a run ended. ``terminal`` is None while the run can be resumed."""
+    """How a run ended. ``terminal`` is None while the run can be resumed.
+
+    ``remembered`` are the rules that approvals brought along: write them into the policy to keep them.
+    """
 
     run_id: str
     outcome: Outcome
@@ -55,6 +59,7 @@ class RunResult:
     halt: Halt | None
     leaks: Leaks
     said: str | None
+    remembered: tuple[Remembered, ...] = ()
 
 
 async def run(contract: TaskContract, provider: Provider, store: Store | None = None, **options: Any) -> RunResult:
@@ -195,7 +200,8 @@ async def drive(
 def _result(tree: Tree, root: Agent) -> RunResult:
     assert root.outcome is not None, "the recorder names every outcome"
     terminal = None if root.terminal is None else root.terminal.get()
-    return RunResult(tree.run_id, root.outcome, terminal, tree.ledger.halted, tree.leaks(), root.said)
+    rules = tree.remembered.rules
+    return RunResult(tree.run_id, root.outcome, terminal, tree.ledger.halted, tree.leaks(), root.said, rules)
 
 
 def _check_tools(contract: TaskContract, tools: tuple[Tool, ...]) -> None:

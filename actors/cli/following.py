@@ -104,14 +104,14 @@ def _look(reader: Reader, tree_id: str) -> Seen | None:
     except ValueError as error:
         text = "runs under another version of actors: use that one to look at it"
         raise ConfigError(("run", f"{tree_id} {text}")) from error
-    return Seen(snapshot, row.taken_at, max(reader.age(row.taken_at), 0.0))
+    return Seen(snapshot, row.taken_at, max(reader.age(row.taken_at) or 0.0, 0.0))
 
 
 def _seen_until_the_end(reader: Reader, tree_id: str, seen: Seen) -> Iterator[Seen]:
     """Give what is seen of a run, once a second, until it has ended or was silent for `GONE_SECONDS`."""
     while _ended(reader, tree_id) is None:
         # A run at its end takes its row away; then the last one is as old as it is.
-        seen = _look(reader, tree_id) or attrs.evolve(seen, age=reader.age(seen.taken_at))
+        seen = _look(reader, tree_id) or attrs.evolve(seen, age=reader.age(seen.taken_at) or 0.0)
         yield seen
         if seen.age > GONE_SECONDS:
             return

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from actors.agents.remembered import Remembered
 from actors.assembly.inbox import Awaits, Verdict, Waiting, decide, decided_before, find, recover, waiting
 from actors.assembly.recovering import Recovery
 from actors.cli.again import command
@@ -46,7 +47,8 @@ def inbox(store_path: str, as_json: bool) -> int:
 
 
 def _told(reader: Reader, each: Waiting) -> Iterator[str]:
-    age = brief_time(reader.age(each.since))
+    seconds = reader.age(each.since)
+    age = "an unknown time" if seconds is None else brief_time(seconds)
     state = "its run is live" if each.live else "its run is paused"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ENDLESS
     if each.kind is Awaits.approval:
@@ -72,8 +74,13 @@ def _excerpt(text: str, width: int) -> Iterator[str]:
 # ── deciding ────────────────────────────────────────────────────────────────
 
 
-def answer(prefix: str, approved: bool, reason: str, store_path: str, as_json: bool) -> int:
-    """Approve or deny what waits under an id; exit code 1 when somebody has decided before."""
+def answer(
+    prefix: str, approved: bool, reason: str, store_path: str, as_json: bool, remember: tuple[str, ...] = ()
+) -> int:
+    """Approve or deny what waits under an id; exit code 1 when somebody has decided before.
+
+    ``remember`` are globs: with a yes, the act that was asked for is allowed for what fits them.
+    """
     with reading(store_path) as reader:
         try:
             found = find(reader, prefix, Awaits.approval)
@@ -82,11 +89,19 @@ def answer(prefix: str, approved: bool, reason: str, store_path: str, as_json: b
             if before is None:
                 raise
             return _tell_verdict(before[0].request_id, before[0].tree_id, before[1], as_json)
-    verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason))
+    rules = tuple(_rule(found.act, glob) for glob in remember)
+    verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason, rules))
     code = _tell_verdict(found.id, found.run_id, verdict, as_json)
     if not as_json and verdict.won:
         _tell_next(found, store_path)
     return code
+
+
+def _rule(act: str, glob: str) -> Remembered:
+    try:
+        return Remembered(act, glob)
+    except ValueError as error:
+        raise ConfigError(("--remember", str(error))) from None
 
 
 def _tell_verdict(request_id: str, run_id: str, verdict: Verdict, as_json: bool) -> int:

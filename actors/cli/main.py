@@ -166,16 +166,22 @@ def inbox(store: str, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("question", metavar="ID")
+@click.option(
+    "--remember",
+    multiple=True,
+    metavar="GLOB",
+    help="Do not ask again about acts of this kind that fit, in this run, any agent. Never beats a deny.",
+)
 @_store
 @_json
-def approve(question: str, store: str, as_json: bool) -> int:
+def approve(question: str, remember: tuple[str, ...], store: str, as_json: bool) -> int:
     """Allow the one act that an agent waits for. A live run goes on at once; a paused one by `actors resume`.
 
     ID is as `actors inbox` shows it; its run may be shortened. Exit code 1: somebody has decided before.
     """
     from actors.cli import inbox
 
-    return inbox.answer(question, True, "", store, as_json)
+    return inbox.answer(question, True, "", store, as_json, remember)
 
 
 @cli.command()

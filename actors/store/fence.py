@@ -18,7 +18,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from actors.errors import ConfigError, RunConflict, StoreErrorKind
 from actors.store import owners
@@ -28,6 +28,8 @@ from actors.store.row_codec import NOW
 from actors.store.storage_errors import Fault
 
 log = logging.getLogger("actors.store")
+
+N = TypeVar("N", int, float)
 
 READ_LEASE: Final = (
     # To the millisecond, as both times are: a difference of days alone falls short by some microseconds.
@@ -202,6 +204,12 @@ def _read(connection: sqlite3.Connection, tree: str) -> Lease | None:
 def lease_of(tree: str, row: tuple[Any, ...]) -> Lease:
     """Give the lease of a tree from what `READ_LEASE` finds."""
     name, host, pid, started, generation, age, ttl, expires = row
-    owner = Owner(name, host or "", pid or 0, started) if name else None
-    # A stamp that nobody can read is no reason to keep a tree for ever.
-    return Lease(tree, owner, generation, float("inf") if age is None else age, ttl, expires or "an unknown time")
+    # What nobody can read is no reason to keep a tree for ever: without a process id only time tells, and without a
+    # time it has run out.
+    owner = Owner(str(name), str(host or ""), _number(pid, 0), started) if name else None
+    age, ttl = _number(age, float("inf")), _number(ttl, 0.0)
+    return Lease(tree, owner, _number(generation, 0), age, ttl, expires or "an unknown time")
+
+
+def _number(value: Any, otherwise: N) -> N:
+    return value if type(value) in (int, type(otherwise)) else otherwise

@@ -18,13 +18,14 @@ from actors.agents.outcomes import Outcome
 from actors.agents.past import PastAgent, PastAnswer, PastChild, PastEnd, PastStep
 from actors.agents.ports import Observation, ObservationKind, ToolCall
 from actors.agents.terminal_codec import decode_terminal
+from actors.containment.amounts import whole
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.usage import Usage
-from actors.errors import StoreError, StoreErrorKind
 from actors.ids import ROOT
 from actors.store.readers import Reader
 from actors.store.row_codec import NOW
+from actors.store.storage_errors import readable
 
 # The agents of a tree that have no end yet.
 _OPEN: Final = "tree_id = ? AND status NOT IN ('completed', 'failed')"
@@ -50,6 +51,10 @@ class StoredPast:
     """
 
     def __init__(self, reader: Reader, tree_id: str) -> None:
+        with readable(reader.file, f"the agents of {tree_id}"):
+            self._read(reader, tree_id)
+
+    def _read(self, reader: Reader, tree_id: str) -> None:
         self._file = reader.file
         self._tree_id = tree_id
         self._reader = reader
@@ -104,11 +109,8 @@ class StoredPast:
         if run is None:
             return None
         _, age, said, decided, _ = run
-        try:
+        with readable(self._file, path):
             return self._assembled(run_id, path, max(age, 0.0), said, decided)
-        except (ValueError, KeyError, TypeError, IndexError, msgspec.MsgspecError) as error:
-            text = f"what is stored of {path} cannot be read: {type(error).__name__}: {error}"
-            raise StoreError(StoreErrorKind.corrupt, self._file, text) from error
 
     def began(self, path: str) -> bool:
         """Tell whether an agent began and has no end, and nobody has taken its history yet."""
@@ -275,6 +277,58 @@ def _observation(row: Sequence[Any]) -> Observation:
     return Observation(_KINDS[kind], target, text, bool(changed))
 
 
+_TOTALS: Final = (
+    "spent_tokens",
+    "spent_microdollars",
+    "overrun_tokens",
+    "overrun_microdollars",
+    "agents",
+    "calls",
+    "tool_calls",
+)
+_FIGURES: Final = {
+    "reservations": (
+        "step",
+        "attempt",
+        "tokens",
+        "microdollars",
+        "used_tokens",
+        "used_microdollars",
+        "overrun_tokens",
+        "overrun_microdollars",
+    ),
+    "draws": ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars"),
+    "step_turns": ("step", "admitted"),
+    "steps": ("step", "tokens"),
+    "inherited": (*_TOTALS, "steps"),
+    "ledger": (*_TOTALS, "unpriced_calls", "peak_working"),
+}
+
+
+def refuse_damaged_figures(reader: Reader, tree_id: str) -> None:
+    """Refuse a tree of which a figure is none, or less than nothing: it would be added up to what may still be spent.
+
+    Raises:
+        StoreError: there is one; the table and the agent are named.
+    """
+    for table, names in _FIGURES.items():
+        owner = "tree_id" if table in ("inherited", "ledger") else "run_id"
+        # A file of an older version lacks some of them until it is opened for writing.
+        known = [name for name in names if reader.knows(table, name)]
+        for name in known:
+            sql = (
+                f"SELECT {owner}, {name} FROM {table} WHERE {_MINE.replace('run_id', owner)}"
+                f" AND (typeof({name}) NOT IN ('integer', 'null') OR {name} < 0) LIMIT 1"
+            )
+            for whose, figure in reader.select(sql, _bounds(tree_id)):
+                with readable(reader.file, f"{whose} in {table}"):
+                    whole(name, figure)
+
+
+def _bounds(tree_id: str) -> tuple[str, str, str]:
+    return tree_id, f"{tree_id}/", f"{tree_id}0"
+
+
 def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> LedgerState:
     """Restore a tree's ledger from what is stored. No reservation may be open any more.
 
@@ -283,7 +337,12 @@ def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledger
     Raises:
         StoreError: the file cannot be read.
     """
-    bounds = (tree_id, f"{tree_id}/", f"{tree_id}0")
+    with readable(reader.file, f"what {tree_id} has used"):
+        return _restored_ledger(reader, tree_id, limits)
+
+
+def _restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> LedgerState:
+    bounds = _bounds(tree_id)
     [reserved] = reader.select(
         "SELECT COALESCE(SUM(used_tokens), 0), COALESCE(SUM(used_microdollars), 0), COALESCE(SUM(overrun_tokens), 0),"
         f" COALESCE(SUM(overrun_microdollars), 0), COUNT(*) FROM reservations WHERE {_MINE}",
@@ -359,4 +418,4 @@ def open_reservations(reader: Reader, tree_id: str) -> Iterator[tuple[str, int, 
         "SELECT run_id, step, attempt, reservation, tokens, microdollars FROM reservations"
         f" WHERE {_MINE} AND state = 'open' ORDER BY id"
     )
-    return iter(reader.select(sql, (tree_id, f"{tree_id}/", f"{tree_id}0")))
+    return iter(reader.select(sql, _bounds(tree_id)))

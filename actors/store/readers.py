@@ -43,6 +43,7 @@ from actors.store.records import (
     TurnRecord,
 )
 from actors.store.row_codec import NOW
+from actors.store.storage_errors import readable
 
 R = TypeVar("R")
 
@@ -165,15 +166,26 @@ class Reader(ABC):
 
     def approval(self, request_id: str) -> ApprovalState | None:
         """Tell how a question stands; None when it was never asked."""
+        rules = "remembered" if self.knows("pending_approvals", "remembered") else "NULL"
         sql = (
-            "SELECT deferred, decision, reason, decided_by, act, target, content FROM pending_approvals"
+            f"SELECT deferred, decision, reason, decided_by, act, target, content, {rules} FROM pending_approvals"
             " WHERE request_id = ?"
         )
         rows = self.select(sql, (request_id,))
         if not rows:
             return None
-        deferred, decision, reason, by, act, target, content = rows[0]
-        return ApprovalState(bool(deferred), decision, reason or "", by, act, target, content or "")
+        deferred, decision, reason, by, act, target, content, remembered = rows[0]
+        return ApprovalState(bool(deferred), decision, reason or "", by, act, target, content or "", remembered)
+
+    def remembered(self, tree_id: str) -> list[str]:
+        """Give the rules that the approvals of a tree brought along, as they are stored, in order of decision."""
+        if not self.knows("pending_approvals", "remembered"):
+            return []
+        sql = (
+            "SELECT remembered FROM pending_approvals WHERE tree_id = ? AND decision = 'approved'"
+            " AND remembered IS NOT NULL ORDER BY decided_at, request_id"
+        )
+        return [row[0] for row in self.select(sql, (tree_id,))]
 
     def approvals(self, tree_id: str | None = None, *, all: bool = False) -> list[ApprovalRecord]:
         """List the questions of a tree, or of all, that nobody has decided; with ``all`` the decided ones too."""
@@ -280,17 +292,26 @@ class Reader(ABC):
     # ── time ────────────────────────────────────────────────────────────────
 
     def tree_started(self, tree_id: str) -> float | None:
-        """Give when the root of a tree started, in seconds since 1970 by the database's clock."""
+        """Give when the root of a tree started, in seconds since 1970 by the database's clock.
+
+        Raises:
+            StoreError: what is stored is no time.
+        """
         stamp = self._value("SELECT started_at FROM runs WHERE run_id = ?", tree_id)
-        return None if stamp is None else _seconds(stamp)
+        with readable(self.file, f"the start of {tree_id}"):
+            return None if stamp is None else _seconds(stamp)
 
     def now(self) -> float:
         """Give the time by the database's clock, in seconds since 1970."""
         return _seconds(self.select(f"SELECT {NOW}")[0][0])
 
-    def age(self, stamp: str) -> float:
-        """Give the seconds since a stamp of this store, by the clock that made it."""
-        return self.now() - _seconds(stamp)
+    def age(self, stamp: str) -> float | None:
+        """Give the seconds since a stamp of this store, by the clock that made it; None when it is no time."""
+        try:
+            return self.now() - _seconds(stamp)
+        except (ValueError, TypeError):
+            # Of many things that are listed, one is damaged: the others can still be told.
+            return None
 
     def _value(self, sql: str, key: str) -> str | None:
         rows = self.select(sql, (key,))

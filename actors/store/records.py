@@ -312,6 +312,7 @@ class ApprovalRecord:
     asked_at: str
     decided_at: str | None
     applied_at: str | None
+    remembered: str | None
 
 
 @attrs.frozen

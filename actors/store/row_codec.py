@@ -254,9 +254,9 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     ApprovalDecided: (
         Write(
             "pending_approvals",
-            f"UPDATE pending_approvals SET decision = ?, reason = ?, decided_by = ?, decided_at = {NOW}"
+            f"UPDATE pending_approvals SET decision = ?, reason = ?, decided_by = ?, remembered = ?, decided_at = {NOW}"
             " WHERE request_id = ? AND decision IS NULL",
-            attrgetter("decision", "reason", "by", "request_id"),
+            attrgetter("decision", "reason", "by", "remembered", "request_id"),
             changes=True,
         ),
     ),

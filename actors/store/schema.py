@@ -418,6 +418,8 @@ TABLES: Final = (
             "asked_at": str,
             "decided_at": str,
             "applied_at": str,
+            # Rules that an approval brought along, as JSON.
+            "remembered": str,
         },
         key=("request_id",),
         required=("tree_id", "run_id", "step", "act", "target", "asked_at"),

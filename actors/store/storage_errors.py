@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import Final
 
 import attrs
+import msgspec
 
+from actors.agents.strict_json import CodecRefused
 from actors.errors import StoreError, StoreErrorKind
 
 # By primary result code, the lower byte of SQLite's extended ones.
@@ -67,3 +69,21 @@ def translated(file: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise fault_of(error, file).error() from error
+
+
+# What reading a value raises that no version of ours wrote.
+_DAMAGE: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, msgspec.MsgspecError, CodecRefused)
+
+
+@contextmanager
+def readable(file: str, what: str) -> Iterator[None]:
+    """Raise what is raised for a stored value that cannot be what it is, as a `StoreError` that names the place.
+
+    Wrap the reading of values alone: an error of what is done with them would pass for damage.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        text = " ".join(str(error).split())
+        told = f"what is stored of {what} cannot be read: {type(error).__name__}: {text}"
+        raise StoreError(StoreErrorKind.corrupt, file, told) from error

@@ -343,16 +343,21 @@ class _Needle(trio.abc.Instrument):
 
 
 class _Logs(logging.Handler):
-    """Takes the runtime's log in a run: an error that is logged with its exception is not lost."""
+    """Takes the runtime's log in a run: an error that is logged, as itself or with its text, is not lost."""
 
     def __init__(self, fuzz: Fuzz) -> None:
         super().__init__()
         self._fuzz = fuzz
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the exception of a record."""
+        """Keep the exception of a record, or those whose text it holds: credentials are taken out of some."""
         if record.exc_info and record.exc_info[1] is not None:
             self._fuzz.saw(record.exc_info[1])
+        text = record.getMessage()
+        for error, _inside in self._fuzz.raised:
+            # The number of its checkpoint is in it, so no other error has the same line.
+            if f"{type(error).__name__}: {error}\n" in f"{text}\n":
+                self._fuzz.saw(error)
 
 
 def run_once(scenario: Scenario, *faults: Fault, seed: int = 0, bound: float = 60.0, stop_bound: float = 10.0) -> Ran:

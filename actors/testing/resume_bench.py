@@ -19,6 +19,7 @@ from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, CompletionRequest, ResultsTurn, Tool
+from actors.agents.remembered import Remembered
 from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.recovering import Recovery
@@ -112,12 +113,13 @@ class Bench:
         approver: Approver | None = None,
         policy: Policy | None = None,
         death: Death | None = None,
+        remember: tuple[Remembered, ...] = (),
     ) -> RunResult | None:
         """Answer a question and resume the run.
 
         Cancellation: as `resume_with_decision`.
         """
-        decision = Decision(request_id, approved, reason)
+        decision = Decision(request_id, approved, reason, remember)
 
         async def resume(store: FileStore, model: GoalModel, **options: Any) -> RunResult:
             asked = approver or self.approver

@@ -13,7 +13,9 @@ import trio.lowlevel
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Act, Approval, ApprovalRequest, Defer
+from actors.agents.questions import LOOK_SECONDS
 from actors.agents.rows import ApprovalDecided
+from actors.assembly.inbox import decide
 from actors.assembly.running import RunResult
 from actors.containment.limits import Containment
 from actors.errors import ConfigError
@@ -520,6 +522,48 @@ async def test_what_was_approved_meets_the_policy_of_the_child_that_asked_and_no
 @pytest.mark.parametrize("request_id", ["abc#3.1.1", "abc/3.1#2.1.1", "abc/3.1/2.1#2.1.1"])
 def test_a_decision_belongs_to_the_tree_whose_agent_asked(request_id: str) -> None:
     assert tree_of(ApprovalDecided(request_id, "approved", "", "operator")) == "abc"
+
+
+async def test_a_question_that_has_its_answer_pauses_nobody(tmp_path: Path) -> None:
+    """It is decided while a sibling works, which ends before the one that asked has looked."""
+
+    async def hold(request: Any) -> None:
+        if request.turns[0].text.startswith("works"):
+            while not (rows := bench.questions()) or not rows[0].deferred:
+                await trio.sleep(0.01)
+            # Just behind a look of the agent's own.
+            await trio.sleep(LOOK_SECONDS + 0.02)
+            assert bench.store is not None
+            await bench.store.decide(ApprovalDecided(rows[0].request_id, "approved", "", "operator"))
+
+    answers: dict[str, Any] = {
+        "root": [[spawn("asks"), spawn("works")], "done"],
+        "asks": [[WRITE], "wrote"],
+        "works": ["worked"],
+    }
+    bench = Bench(tmp_path, answers, ask(Act.write), Asked(), before=hold)
+    with trio.fail_after(20):
+        ran = await bench.begin()
+    assert ended(ran) and (bench.work / "a.txt").read_text() == "1"
+    bench.check()
+
+
+@pytest.mark.parametrize("way", ["resume", "inbox"])
+async def test_an_operators_reason_is_safe_and_bounded_like_an_approvers(tmp_path: Path, way: str) -> None:
+    bench = Bench(tmp_path, {"root": [[WRITE], "done"]}, ask(Act.write), Asked())
+    request = parked_on(await bench.begin())
+    reason = "no \udcff" + "x" * 100_000
+    if way == "resume":
+        assert ended(await bench.decide(request, False, reason))
+    else:
+        async with Store.open(bench.file) as store:
+            verdict = await decide(store, request, False, reason)
+            assert verdict.won
+        assert ended(await bench.go_on())
+    [row] = bench.questions(all=True)
+    assert row.reason is not None and row.reason.startswith("no \ufffdx") and len(row.reason) < 3_000
+    assert "no \ufffdx" in bench.told()[0]
+    bench.check()
 
 
 # ── two questions in one step ───────────────────────────────────────────────
