@@ -145,6 +145,10 @@ class Children:
         except (ToolFailed, ActRefused) as error:
             return failed(SPAWN, str(error))
         except SpawnRefusal as refusal:
+            halt = self._agent.tree.ledger.halted
+            if halt is not None and halt.kind in RESUMABLE:
+                # Said only because the run is stopped to go on later: the step stays open, and a resume spawns.
+                await self._loop.cut()
             return failed(SPAWN, f"no sub-agent was started: {refusal}. Adapt: do this part yourself, or end.")
         except StoreError:
             raise

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from actors.agents.entry_text import clean, clean_value
 from actors.agents.outcomes import FailureCode, Outcome, OutcomeKind
 from actors.agents.ports import Observer, RunStore
 from actors.agents.rows import (
@@ -125,6 +126,12 @@ class Recorder:
         """Tell the observer, and give the row of the event."""
         run_id = agent_run_id(self._tree_id, path)
         told = {"kind": kind, "run_id": run_id, "path": path, "depth": depth, **facts}
+        try:
+            text = msgspec.json.encode(told)
+        except UnicodeEncodeError:
+            # Half a character from somewhere: it must not keep a halt or an end from being told.
+            told = clean_value(told)
+            text = msgspec.json.encode(told)
         if self._observer is not None:
             try:
                 self._observer.event(told)
@@ -132,7 +139,7 @@ class Recorder:
                 self.dropped_observer = self.redactor.hide(f"{type(error).__name__}: {text_of(error)}")
                 self._observer = None
                 log.warning("the observer failed and hears no more: %s", self.dropped_observer)
-        return EventSeen(self._tree_id, run_id, msgspec.json.encode(told).decode())
+        return EventSeen(self._tree_id, run_id, text.decode())
 
     async def emit(self, agent: Agent, kind: str, **facts: Any) -> None:
         """Tell of something, and leave its row.
@@ -212,8 +219,9 @@ class Recorder:
         Cancellation: the row is missing, and a resume sees the agent as unfinished.
         """
         outcome = outcome_of(agent, exit)
-        if self.redactor:
-            outcome = attrs.evolve(outcome, message=self.redactor.hide(outcome.message))
+        message = clean(self.redactor.hide(outcome.message))
+        if message != outcome.message:
+            outcome = attrs.evolve(outcome, message=message)
         agent.outcome = outcome
         row = self._finished_row(agent, exit, outcome)
         # An agent that was stopped in the queue never had a row; it has an end, so it gets one now.
@@ -394,4 +402,5 @@ def _status(outcome: Outcome, open_slot: bool) -> str:
 
 
 def _bounded(text: str) -> str:
+    text = clean(text)
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + " ..."

@@ -24,6 +24,7 @@ import trio
 from actors.agents.about import UNLIMITED, About, AgentLimits
 from actors.agents.agent import Agent
 from actors.agents.child_handle import result_of
+from actors.agents.entry_text import clean
 from actors.agents.judging import FileText
 from actors.agents.live_views import Looked, keep_live_row, look
 from actors.agents.past import Past
@@ -175,10 +176,12 @@ class Tree:
             raise ActorsError(f"the tree is {self._state}; run it inside its block")
         if self.ledger.halted is not None:
             raise Halted(self.ledger.halted)
+        # What cannot be read is an error before there is a root that somebody would have to stop.
+        history = None if past is None else past.agent(ROOT)
         await self._take_lease(past)
         self.past = past
         self.root = Agent(self, ROOT, 0, None, behaviour, args, limits, about)
-        self.root.remember(None if past is None else past.agent(ROOT))
+        self.root.remember(history)
         self.slots.line_up(self.root)
         duration = self.limits.max_total_duration
         if duration is not None:
@@ -312,7 +315,7 @@ class Tree:
     async def _watch_parked(self) -> None:
         """Pause the tree when nobody is left who could do anything before a human decides."""
         while self.parked and not self._over:
-            if self.ledger.halted is None and self._all_parked():
+            if self.ledger.halted is None and self._all_parked() and not self._answer_is_in():
                 self.paused_for = {agent.path: request for agent, request in self.parked.items()}
                 ids = ", ".join(sorted(self.paused_for.values())[:SHOWN_REQUESTS])
                 more = len(self.paused_for) - SHOWN_REQUESTS
@@ -330,6 +333,17 @@ class Tree:
             for node in self.root.subtree()
             if node.exit is None
         )
+
+    def _answer_is_in(self) -> bool:
+        """Tell whether a question has its answer, which its agent has not seen yet."""
+        assert self.recorder is not None
+        try:
+            states = [self.recorder.store.approval(request) for request in self.parked.values()]
+        except StoreError as error:
+            # They read them too, and end by it; a resume finds the answer.
+            log.warning("the open questions cannot be read: %s", error)
+            return False
+        return any(state is not None and state.decision is not None for state in states)
 
     def stop_below(self, top: Agent, halt: Halt) -> None:
         """Stop one agent and all below it, in the background, bounded by the allowance."""
@@ -374,7 +388,7 @@ class Tree:
     def _latch(self, kind: HaltKind, by: str, reason: str) -> bool:
         if self._over:
             return False
-        return self.ledger.latch(Halt(kind, by, trio.current_time(), ROOT, reason))
+        return self.ledger.latch(Halt(kind, clean(by), trio.current_time(), ROOT, clean(reason)))
 
     async def _warden(self) -> None:
         """Carry out the first halt: its row, then the stop, leaf first."""
@@ -399,6 +413,10 @@ class Tree:
                 await self.recorder.halted(halt)
         except (StoreError, trio.TooSlowError) as error:
             log.warning("the halt could not be stored: %s", error)
+            return False
+        except Exception:
+            # A bug of ours or of the store: nothing stands between a halt and the stop.
+            log.exception("the halt could not be stored")
             return False
         return True
 
@@ -454,8 +472,8 @@ class Tree:
             if self.run_id in store.driven:
                 raise RunConflict(self.run_id, "this very process", None)
             store.driven.add(self.run_id)
-        # Also when the wait is cut: it may be held all the same.
-        self._leased = True
+            # Also when the wait is cut: it may be held all the same. Whoever goes on with a tree gives back what it took.
+            self._leased = True
         await store.take(self.run_id)
         self.host.services.start_soon(self._keep_lease, self.recorder)
 
@@ -464,12 +482,13 @@ class Tree:
 
         Cancellation: shielded, for `RELEASE_SECONDS` at most.
         """
-        with trio.move_on_after(RELEASE_SECONDS, shield=True):
-            try:
+        try:
+            with trio.move_on_after(RELEASE_SECONDS, shield=True):
                 await recorder.store.release(self.run_id)
-            except StoreError as error:
-                log.warning("the lease was not given back, and lapses by itself: %s", error)
-        recorder.store.driven.discard(self.run_id)
+        except StoreError as error:
+            log.warning("the lease was not given back, and lapses by itself: %s", error)
+        finally:
+            recorder.store.driven.discard(self.run_id)
 
     async def _keep_lease(self, recorder: Recorder) -> None:
         while recorder.failed is None:

@@ -252,9 +252,11 @@ class _New:
             self._check_successor()
             await store.commit(*self._rows())
         finally:
-            with trio.CancelScope(shield=True):
-                await store.release(old)
-            store.driven.discard(old)
+            try:
+                with trio.CancelScope(shield=True):
+                    await store.release(old)
+            finally:
+                store.driven.discard(old)
 
     def _rows(self) -> list[Any]:
         old, new = self._old, self.run_id

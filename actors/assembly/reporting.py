@@ -14,6 +14,7 @@ import attrs
 
 from actors.assembly.agent_usage import LIVE, OF_TREE, Used, own_usage, with_descendants
 from actors.assembly.inbox import waiting
+from actors.errors import StoreError, StoreErrorKind
 from actors.ids import ROOT
 from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
@@ -63,7 +64,9 @@ class LastCheck:
 def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None = None) -> dict[str, Any]:
     """Give the object that ``run --json`` prints. Of a live run, outcome and terminal are null."""
     root = reader.run(run_id)
-    assert root is not None, "the caller resolved the id"
+    if root is None:
+        # The caller resolved the id by the rows of its agents.
+        raise StoreError(StoreErrorKind.corrupt, reader.file, f"there are agents of {run_id}, and no such run")
     agents = reader.agents(run_id)
     halt = reader.halt(run_id)
     terminal = reader.terminal(run_id)

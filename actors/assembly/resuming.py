@@ -22,9 +22,11 @@ import trio
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
+from actors.agents.entry_text import bounded, clean
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Observer, Provider, Tool
+from actors.agents.questions import REASON_CHARS
 from actors.agents.remembered import Memory, Remembered, restored, to_text
 from actors.agents.rows import AgentEvent, ApprovalDecided, AttemptMade, HaltLifted, PolicyInForce, Settled
 from actors.agents.terminal_codec import decode_terminal
@@ -363,12 +365,13 @@ async def _give_back(store: Store, tree_id: str) -> None:
 
     Cancellation: shielded, for a second at most.
     """
-    with trio.move_on_after(RELEASE_SECONDS, shield=True):
-        try:
+    try:
+        with trio.move_on_after(RELEASE_SECONDS, shield=True):
             await store.release(tree_id)
-        except StoreError as error:
-            log.warning("the lease was not given back, and lapses by itself: %s", error)
-    store.driven.discard(tree_id)
+    except StoreError as error:
+        log.warning("the lease was not given back, and lapses by itself: %s", error)
+    finally:
+        store.driven.discard(tree_id)
 
 
 async def _go_on(
@@ -452,7 +455,8 @@ async def decided(store: Store, tree_id: str, decision: Decision) -> None:
     if known is None or tree_id != decision.request_id.partition("#")[0].partition("/")[0]:
         raise ConfigError(("decision", f"{decision.request_id} is no question of this run"))
     rules = to_text(decision.remember) if decision.approved else None
-    if not await store.decide(ApprovalDecided(decision.request_id, word, decision.reason, "operator", rules)):
+    reason = bounded(clean(decision.reason), REASON_CHARS)
+    if not await store.decide(ApprovalDecided(decision.request_id, word, reason, "operator", rules)):
         raise ConfigError(("decision", f"{decision.request_id} was decided before"))
 
 

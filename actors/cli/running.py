@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import attrs
@@ -303,9 +303,12 @@ async def _tell_lost(tree: Tree, store: Store, error: StoreError, shown: Shown) 
     await Recorder(memory, None, tree.run_id, durable=False).finished(root, root.exit)
     report = run_report(memory, tree.run_id, leaks_as_json(tree.leaks()))
     report["usage"]["turns"] = root.total_usage()[1]
-    # What stands in the file is a beginning of the run, so it goes on once the cause is gone.
+    # What stands in the file is a beginning of the run, so it goes on once the cause is gone; if anything stands.
+    begun = False
+    with suppress(StoreError):
+        begun = store.run(tree.run_id) is not None
     outcome = ending(root, OutcomeKind.interrupted, message=str(error))
-    report |= {"status": "paused", "outcome": outcome.to_json(), "terminal": None, "resumable": True}
+    report |= {"status": "paused", "outcome": outcome.to_json(), "terminal": None, "resumable": begun}
     _print_report(report | {"store": store.file}, shown)
 
 

@@ -28,26 +28,33 @@ from actors.cli.streams import unheard
 from actors.errors import ConfigError, StoreError
 from actors.store.readers import Reader
 from actors.store.records import EventRecord
+from actors.store.storage_errors import readable
 from actors.store.store import open_reader
 
 # Events that are read at once, and printed before more are read.
 PAGE: Final = 100
+# What is told of a value that is none.
+UNKNOWN: Final = "unknown"
 
 
 def show(run: str, store: str, as_json: bool) -> int:
     """Show the tree of a run and one table."""
     with reading(store) as reader:
         tree_id = reader.resolve(run)
-        if as_json:
-            print(json.dumps(show_report(reader, tree_id)))
-        else:
-            out = console()
-            draw(reader, tree_id, out)
-            root = reader.run(tree_id)
-            if root is not None and is_resumable(reader, root):
-                for line in how_to_go_on(reader, tree_id):
-                    out.print(line, markup=False, soft_wrap=True)
+        with readable(reader.file, f"run {tree_id}"):
+            if as_json:
+                print(json.dumps(show_report(reader, tree_id)))
+            else:
+                _show(reader, tree_id, console())
     return 0
+
+
+def _show(reader: Reader, tree_id: str, out: Console) -> None:
+    draw(reader, tree_id, out)
+    root = reader.run(tree_id)
+    if root is not None and is_resumable(reader, root):
+        for line in how_to_go_on(reader, tree_id):
+            out.print(line, markup=False, soft_wrap=True)
 
 
 def draw(reader: Reader, tree_id: str, out: Console) -> None:
@@ -60,7 +67,7 @@ def draw(reader: Reader, tree_id: str, out: Console) -> None:
 def list_runs(store: str, as_json: bool) -> int:
     """List the runs, newest first: cut to the width of a terminal, and whole anywhere else."""
     with reading(store) as reader:
-        runs: list[RunSummary] = reader.runs()
+        runs = [_as_text(each) for each in reader.runs()]
         steps, silent, lost = root_steps(reader), silences(reader), lost_runs(reader)
         if as_json:
             roots = {each.run_id: reader.run(each.run_id) for each in runs}
@@ -75,13 +82,21 @@ def list_runs(store: str, as_json: bool) -> int:
     return 0
 
 
+def _as_text(run: RunSummary) -> RunSummary:
+    """Put a word where one damaged value would keep all runs from being listed."""
+    facts = {name: UNKNOWN for name, value in attrs.asdict(run).items() if not isinstance(value, str | None)}
+    return attrs.evolve(run, **facts)
+
+
 def trace(run: str, store: str, as_json: bool) -> int:
     """Print the events of a run in the order of writing, for as long as somebody reads what is printed."""
     with reading(store) as reader:
         tree_id = reader.resolve(run)
         for page in _pages(reader, tree_id):
             for record in page:
-                print(_line(reader, record, as_json))
+                with readable(reader.file, f"event {record.sequence}"):
+                    line = _line(reader, record, as_json)
+                print(line)
             sys.stdout.flush()
             if unheard():
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -25,6 +26,21 @@ _HELD: Final = (
     "settled_at",
 )
 _DRAWN: Final = ("tokens", "microdollars", "overrun_tokens", "overrun_microdollars")
+
+
+_TOLD: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+def _total(told: Sequence[object]) -> int | None:
+    """Give what an endpoint reported for an attempt, as it is charged; None when it reported nothing.
+
+    Raises:
+        Unreadable: a figure is none.
+    """
+    if told[0] is None:
+        return None
+    prompt, completion, total = (as_whole(figure or 0) for figure in told)
+    return max(total, prompt + completion)
 
 
 @attrs.frozen
@@ -73,6 +89,8 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
         Unreadable: a figure is none.
     """
     held: Counter[tuple[object, object]] = Counter()
+    # What each attempt must have used by its reservation; None of one whose usage nobody reported.
+    due: dict[tuple[object, object], int | None] = {}
     sums, reservations, draws = [0, 0, 0, 0], 0, 0
     for step, attempt, number, tokens, state, *used, settled_at in rows.of_agent("reservations", _HELD, run_id):
         reservations += 1
@@ -80,6 +98,10 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
         if state in CLOSED and settled_at is not None and None not in used:
             for place, figure in enumerate(used):
                 sums[place] += as_whole(figure)
+            if used[0] > as_whole(tokens):
+                text = f"reservation {number} (attempt {attempt} of step {step}) held {tokens} tokens, and {used[0]} were"
+                findings.wrong(Check.reservations, run_id, f"{text} used of it; what did not fit is overrun")
+            due[step, attempt] = None if state == "estimated" else used[0] + used[2]
             continue
         which = f"reservation {number} (attempt {attempt} of step {step}, {tokens} tokens)"
         if state != "open" or settled_at is not None or used != [None] * 4:
@@ -89,11 +111,20 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
             findings.wrong(Check.reservations, run_id, f"{which} is open, and the tree has ended")
     findings.looked(Check.reservations, reservations)
     attempts = 0
-    for step, attempt in rows.of_agent("provider_calls", ("step", "attempt"), run_id):
+    for step, attempt, *told in rows.of_agent("provider_calls", ("step", "attempt", *_TOLD), run_id):
         attempts += 1
         held[step, attempt] -= 1
+        charged = due.get((step, attempt))
+        total = _total(told)
+        if charged is not None and total is not None and total != charged:
+            text = f"attempt {attempt} of step {step} used {total} tokens, and its reservation was charged {charged}"
+            findings.wrong(Check.attempts, run_id, text)
         if held[step, attempt] < 0:
             findings.wrong(Check.attempts, run_id, f"attempt {attempt} of step {step} has no reservation of its own")
+    for (step, attempt), left in held.items():
+        # One that was taken back before anything was sent used nothing, and made no attempt.
+        if left > 0 and due.get((step, attempt)):
+            findings.wrong(Check.attempts, run_id, f"attempt {attempt} of step {step} was paid for, and has no row")
     findings.looked(Check.attempts, attempts)
     for figures in rows.of_agent("draws", _DRAWN, run_id):
         draws += 1

@@ -4,6 +4,7 @@ All of this is sync and may wait for a lock of another process; call it in a
 thread where that matters.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ OPEN_PAUSE: Final = 0.02
 # One page, of the smallest size that there is.
 SMALLEST_BYTES: Final = 512
 SYNCHRONOUS: Final = ("NORMAL", "FULL")
+# What SQLite says where it may make no file beside the one that it opens.
+_NO_LOG: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 T = TypeVar("T")
 
@@ -46,12 +49,20 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     """Open ``path`` for reading only; never makes it.
 
     It is opened like a writer that is told to refuse all writing: so it can also
-    recover the log of a process that was killed.
+    recover the log of a process that was killed. A file that may not be written, in a
+    folder that may not be either, is read as it stands.
 
     Raises:
         StoreError: it is missing, or no store of ours.
     """
-    return _opened(path, "rw", "NORMAL", _only_read)
+    try:
+        return _opened(path, "rw", "NORMAL", _only_read)
+    except StoreError as error:
+        cause = error.__cause__
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF not in _NO_LOG or os.path.lexists(f"{path}-wal"):
+            raise
+    # Where this process may make no log, and there is none, nobody writes: the file holds all there is.
+    return _opened(path, "ro&immutable=1", "NORMAL", _only_read)
 
 
 def connect_memory() -> sqlite3.Connection:

@@ -394,7 +394,7 @@ def _unpriced(reader: Reader, tree_id: str, before: str | None, bounds: tuple[st
     counted = marked + (0 if taken_over is None else taken_over.unpriced_calls or 0)
     # An older version marked none: what it told last is the least that there were.
     told = reader.ledger(tree_id)
-    return counted if told is None else max(counted, told.unpriced_calls or 0)
+    return int(counted if told is None else max(counted, told.unpriced_calls or 0))
 
 
 def _refusals(reader: Reader, bounds: tuple[str, str, str]) -> dict[str, int]:

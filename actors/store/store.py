@@ -34,7 +34,7 @@ from actors.store.connections import DEFAULT_PATH, connect_memory, connect_reade
 from actors.store.fence import Fence
 from actors.store.leases import DEFAULT_TTL_SECONDS, Owner
 from actors.store.readers import Reader
-from actors.store.row_codec import WRITES
+from actors.store.row_codec import WRITES, storable
 from actors.store.storage_errors import Fault, concerns_rows, translated
 from actors.store.writer import LINGER_ROWS, Writer, refused
 
@@ -409,7 +409,7 @@ class MemoryStore(Store):
 def _decide(connection: sqlite3.Connection, decision: ApprovalDecided) -> int:
     """Write a decision unless one stands; give how many rows it changed."""
     (write,) = WRITES[ApprovalDecided]
-    return connection.execute(write.sql, write.values(decision)).rowcount
+    return connection.execute(write.sql, storable(write.values(decision))).rowcount
 
 
 def _write(connection: sqlite3.Connection, items: list[Item]) -> list[tuple[Item, Fault]]:

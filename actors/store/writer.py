@@ -279,9 +279,10 @@ class Writer:
     async def _carry_out(self, order: Order) -> None:
         try:
             async with self._transaction():
-                answer = order.act(self._connection)
-            order.answer = answer
-            order.after(answer)
+                answer = self._act(order)
+            if order.fault is None:
+                order.answer = answer
+                order.after(answer)
         except ActorsError as error:
             order.refusal = error
         except sqlite3.Error as error:
@@ -291,6 +292,20 @@ class Writer:
             self._orders += 1
             raise
         order.done.set()
+
+    def _act(self, order: Order) -> int:
+        """Do what an order says. When its own values are at fault it fails alone: what it did not finish is undone."""
+        self._connection.execute("SAVEPOINT act")
+        try:
+            answer = order.act(self._connection)
+        except Exception as error:
+            if isinstance(error, ActorsError) or not concerns_rows(error):
+                raise
+            order.fault = fault_of(error, self._file)
+            self._connection.execute("ROLLBACK TO act")
+            answer = 0
+        self._connection.execute("RELEASE act")
+        return answer
 
     # ── transactions ────────────────────────────────────────────────────────
 

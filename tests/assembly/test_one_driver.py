@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.outcomes import OutcomeKind
@@ -68,7 +69,7 @@ async def test_of_many_tasks_that_go_on_with_a_run_one_drives_at_a_time(tmp_path
                         bench.run_id, GoalModel(ANSWERS, before), store, ApproveAll(), on_open=trees.append
                     )
                 except RunConflict:
-                    await trio.sleep(0)
+                    await trio.lowlevel.checkpoint()
                 else:
                     ended.append(ran.outcome.kind)
                     return

@@ -144,7 +144,10 @@ async def test_a_tree_that_is_interrupted_at_any_request_ends_as_if_it_had_not_b
         assert went_on.outcome.kind is OutcomeKind.success, (stop_at, went_on)
         assert {each.name: each.read_text() for each in place.iterdir()} == files, stop_at
         # A background report may be read one step earlier or later; nothing else may differ.
-        assert [q for q in asked(both) if "beside" not in q] == [q for q in questions if "beside" not in q], stop_at
+        seen = set(asked(both))
+        missing = [each for each in questions if each not in seen and "beside" not in each]
+        more = [each for each in seen if each not in questions and "beside" not in each]
+        assert (missing, more) == ([], []), stop_at
         assert went_on.leaks.empty
         assert went_on.outcome.spent_tokens >= spent
 
@@ -219,3 +222,27 @@ async def test_one_agent_goes_on_too(tmp_path: Path) -> None:
     assert ran.outcome.kind is OutcomeKind.success and ran.outcome.steps == 2
     # What was on its way when it was cut is charged in full, and said to be estimated.
     assert ran.outcome.spent_tokens == first.billed + second.billed
+
+
+async def test_a_spawn_that_only_the_interrupt_refused_is_made_by_the_resume(tmp_path: Path) -> None:
+    place = workspace(tmp_path, "w")
+    opened: list[Tree] = []
+    answers = {"root": [[spawn("child")], [write("b.txt", "two")], "done"], "child": ["child done"]}
+
+    class Stopped(Model):
+        """Stops the tree in the very step in which it answers."""
+
+        async def complete(self, request: CompletionRequest) -> Completion:
+            opened[0].halt_nowait(HaltKind.interrupt)
+            return await super().complete(request)
+
+    async with Store.open(tmp_path / "runs.db") as store:
+        ran = await run_tree(
+            contract(place), Stopped(answers), store, Policy.permissive(), ApproveAll(), LIMITS, on_open=opened.append
+        )
+        assert ran.outcome.kind is OutcomeKind.interrupted
+        assert store.steps(ran.run_id) == []
+        again = Model(answers)
+        ran = await resume_tree_from_stored_policy(ran.run_id, again, store, ApproveAll())
+        assert ran.outcome.kind is OutcomeKind.success
+        assert [each.path for each in store.agents(ran.run_id)] == ["root", "root/1.1"]

@@ -138,6 +138,19 @@ def test_a_no_is_read_by_the_agent_with_its_reason(tmp_path: Path) -> None:
     assert "not on a Friday" in text
 
 
+def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path) -> None:
+    actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
+    [waits] = inbox(tmp_path)
+    slip = actors(tmp_path, "approve", waits["id"], "--remember", "src/")
+    assert slip.returncode == 2 and "--remember" in slip.stderr and "no path ends in a slash" in slip.stderr
+    assert [each["id"] for each in inbox(tmp_path)] == [waits["id"]], "nothing was decided"
+    assert actors(tmp_path, "approve", waits["id"], "--remember", "*.md", "--remember", "*.txt").returncode == 0
+    done = actors(tmp_path, "resume", waits["run_id"], "--json")
+    assert done.returncode == 0 and inbox(tmp_path) == []
+    assert {"a.txt", "out.txt"} <= {each.name for each in tmp_path.iterdir()}
+    assert actors(tmp_path, "trace", "--check", waits["run_id"]).returncode == 0
+
+
 def test_of_many_who_decide_at_once_one_wins_and_the_others_are_told_who_did(tmp_path: Path) -> None:
     actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
     [waits] = inbox(tmp_path)

@@ -7,9 +7,20 @@ import attrs
 import pytest
 import trio
 
-from actors.agents.rows import EventSeen, Observed, Row, RunFinished, RunStarted, RunStatus, StepDone
+from actors.agents.rows import (
+    ApprovalAsked,
+    ApprovalDecided,
+    EventSeen,
+    Observed,
+    Row,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    StepDone,
+)
 from actors.errors import StoreError, StoreErrorKind
 from actors.store import writer as writer_file
+from actors.store.batch import Order
 from actors.store.connections import connect_writer
 from actors.store.store import FileStore, Store, open_reader
 from actors.store.writer import BOUND
@@ -20,6 +31,12 @@ END = RunFinished("t", "completed", "success", "{}", '{"kind":"first"}', True, *
 
 def event(text: object) -> EventSeen:
     return EventSeen("t", "t", str(text))
+
+
+def asked(request_id: str) -> list[Row]:
+    return [
+        ApprovalAsked(request_id, "t", "t", 1, 1, 1, "write", "a.txt", "", "write_file", "{}", "goal", None, None)
+    ]
 
 
 def texts(store: Store) -> list[str]:
@@ -368,6 +385,30 @@ async def test_an_order_behind_rows_that_wait_for_a_lock_is_refused_and_may_be_t
         other.close()
         await store.renew("t")
         assert (texts(store), store.lease_lost("t"), store.writer.lost) == (["before"], False, 0)
+
+
+async def test_an_order_whose_own_values_are_at_fault_fails_alone(path: Path):
+    async with Store.open(path) as store:
+        with pytest.raises(StoreError):
+            await store.take("t\udcff")
+        with pytest.raises(StoreError):
+            await store.writer.obey(Order(_half_done, lambda _: None))
+        await store.commit(event("after"))
+        assert texts(store) == ["after"] and store.writer.fault is None
+
+
+def _half_done(connection: sqlite3.Connection) -> int:
+    connection.execute("INSERT INTO run_events (tree_id, run_id, event) VALUES ('t', 't', 'half')")
+    return connection.execute("SELECT ?", ("\udcff",)).rowcount
+
+
+async def test_a_decision_with_half_a_character_is_written_mended(path: Path):
+    for store in (Store.open(path), Store.memory()):
+        async with store:
+            await store.commit(*asked("t#1.1.1"))
+            assert await store.decide(ApprovalDecided("t#1.1.1", "denied", "no \udcff", "operator"))
+            state = store.approval("t#1.1.1")
+            assert state is not None and state.decision == "denied" and state.reason == "no \ufffd"
 
 
 async def test_commits_around_orders_each_stand_when_they_return(path: Path):
