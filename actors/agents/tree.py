@@ -472,7 +472,7 @@ class Tree:
             if self.run_id in store.driven:
                 raise RunConflict(self.run_id, "this very process", None)
             store.driven.add(self.run_id)
-            # Also when the wait is cut: it may be held all the same. Whoever goes on with a tree gives back what it took.
+            # Also when the wait is cut: it may be held all the same. Who goes on with a tree gives back what it took.
             self._leased = True
         await store.take(self.run_id)
         self.host.services.start_soon(self._keep_lease, self.recorder)

@@ -50,8 +50,8 @@ from actors.assembly.resuming import (
     root_record,
     stored_containment,
     stored_contract,
-    stored_policy,
     stored_outcome,
+    stored_policy,
 )
 from actors.assembly.running import RunResult, check_run
 from actors.containment.limits import Containment

@@ -60,6 +60,7 @@ class AgentRow:
     detail: str | None = attrs.field(converter=as_text_or_null)
     success: int | None = attrs.field(converter=as_whole_or_null)
     steps: int | None = attrs.field(converter=as_whole_or_null)
+    input_tokens: int | None = attrs.field(converter=as_whole_or_null)
     spent_tokens: int | None = attrs.field(converter=as_whole_or_null)
     spent_microdollars: int | None = attrs.field(converter=as_whole_or_null)
     overrun_tokens: int | None = attrs.field(converter=as_whole_or_null)
@@ -179,6 +180,8 @@ class _Auditor:
             text = f"it made {own} steps by its row in runs, and {count} are whole"
             self._expect(own == count, Check.steps, agent.run_id, text)
         self._judge_spend(agent)
+        if agent.path == ROOT and agent.ended:
+            self._judge_usage(agent)
         self._judge_effects(agent)
 
     def _judge_status(self, agent: AgentRow) -> None:
@@ -275,6 +278,18 @@ class _Auditor:
         rows, own = got.spend.without_money_over, agent.spend
         text = f"it used {own} by its row in runs, and {rows} by {got.reservations} reservations and {got.draws} draws"
         self._expect(rows == own, Check.conservation, agent.run_id, text)
+
+    def _judge_usage(self, root: AgentRow) -> None:
+        """Judge what the root's row says that the whole tree has sent; a review after the end is in no such row."""
+        column = "purpose" if self._reader.knows("provider_calls", "purpose") else "NULL"
+        [[own, all_of_it]] = self._reader.select(
+            f"SELECT COALESCE(SUM(CASE WHEN {column} IS NULL THEN prompt_tokens END), 0),"
+            " COALESCE(SUM(prompt_tokens), 0) FROM provider_calls"
+            " WHERE run_id = ?1 OR (run_id > ?1 || '/' AND run_id < ?1 || '0')",
+            (root.run_id,),
+        )
+        text = f"runs tells {root.input_tokens} tokens of input, and the attempts of the tree come to {all_of_it}"
+        self._expect(own <= (root.input_tokens or 0) <= all_of_it, Check.conservation, root.run_id, text)
 
     def _undrawn_by(self, run_id: str) -> int:
         """Count the draws of an agent in a tree of an older version, which told of them as events only."""

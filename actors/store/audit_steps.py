@@ -80,6 +80,7 @@ class AnswerRow:
     text: str | None = attrs.field(converter=as_text_or_null)
     calls: str = attrs.field(converter=as_text)
     finish_reason: str | None = attrs.field(converter=as_text_or_null)
+    admitted: int | None = attrs.field(default=None, converter=as_whole_or_null)
 
     def called(self) -> list[str]:
         """Name the tools of its calls, in order.
@@ -206,6 +207,11 @@ class StepsOfOne:
             if own[0].kind != ObservationKind.message:
                 self._wrong(Check.results, f"step {answer.step} made no call, and its result is of kind {own[0].kind}")
         else:
+            let = len(tools) if answer.admitted is None else answer.admitted
+            for place, row in enumerate(own[let:], let + 1):
+                if row.kind != ObservationKind.error:
+                    text = f"call {place} of step {answer.step} was not to be run, as {let} were, and has a result"
+                    self._wrong(Check.results, text)
             for tool, row in zip(tools, own, strict=True):
                 if row.kind == ObservationKind.child and tool != SPAWN:
                     self._wrong(

@@ -14,7 +14,7 @@ from actors.agents.rows import AttemptBegun
 from actors.assembly.inbox import recover
 from actors.assembly.recovering import Abort
 from actors.assembly.resuming import resume_tree_from_stored_policy
-from actors.errors import RunConflict
+from actors.errors import RunConflict, StoreError
 from actors.halts import HaltKind
 from actors.store.store import Store
 from actors.testing.goal_model import GoalModel, call
@@ -112,3 +112,12 @@ async def test_a_call_of_a_run_that_this_process_drives_is_not_recovered_beside_
         store.driven.discard(bench.run_id)
         await recover(store, bench.run_id, Abort(key))
         assert not store.open_attempts(bench.run_id) and not store.driven
+
+
+async def test_a_past_that_cannot_be_read_is_an_error_at_once_and_no_agent_is_left_of_it(tmp_path: Path) -> None:
+    bench = await interrupted(tmp_path)
+    bench.sql("update ledger_observations set kind = 'bogus'")
+    with trio.fail_after(3):
+        with pytest.raises(StoreError, match="what is stored of root cannot be read"):
+            await bench.go_on()
+    assert bench.tree is not None and bench.tree.leaks().empty and bench.tree.root is None

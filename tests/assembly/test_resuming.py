@@ -229,17 +229,18 @@ async def test_a_spawn_that_only_the_interrupt_refused_is_made_by_the_resume(tmp
     opened: list[Tree] = []
     answers = {"root": [[spawn("child")], [write("b.txt", "two")], "done"], "child": ["child done"]}
 
-    class Stopped(Model):
-        """Stops the tree in the very step in which it answers."""
+    class Meddling:
+        """Stops the tree between an answer and the spawn that it asks for."""
 
-        async def complete(self, request: CompletionRequest) -> Completion:
-            opened[0].halt_nowait(HaltKind.interrupt)
-            return await super().complete(request)
+        def event(self, event: Mapping[str, Any]) -> None:
+            if event["kind"] == "tool_call":
+                opened[0].halt_nowait(HaltKind.interrupt)
 
     async with Store.open(tmp_path / "runs.db") as store:
         ran = await run_tree(
-            contract(place), Stopped(answers), store, Policy.permissive(), ApproveAll(), LIMITS, on_open=opened.append
-        )
+            contract(place), Model(answers), store, Policy.permissive(), ApproveAll(), LIMITS,
+            observer=Meddling(), on_open=opened.append,
+        )  # fmt: skip
         assert ran.outcome.kind is OutcomeKind.interrupted
         assert store.steps(ran.run_id) == []
         again = Model(answers)

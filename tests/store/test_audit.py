@@ -618,7 +618,8 @@ def test_what_a_reopened_tree_inherited_counts_and_may_lie_above_a_tighter_ceili
         "INSERT INTO inherited (tree_id, from_tree_id, spent_tokens, agents, calls) VALUES ('ROOT', 'old', 6000, 9, 90)",
         "UPDATE ledger SET spent_tokens = 6000, agents = 9, calls = 90",
         "UPDATE reservations SET used_tokens = 0",
-        "UPDATE runs SET spent_tokens = 0",
+        "UPDATE provider_calls SET prompt_tokens = 0, completion_tokens = 0, total_tokens = 0",
+        "UPDATE runs SET spent_tokens = 0, input_tokens = 0",
         "UPDATE run_outcomes SET tokens = 0",
     )
     done = kept.audit()
