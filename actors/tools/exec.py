@@ -76,10 +76,12 @@ def described(finished: Finished, timeout: float) -> str:
     """Say how a command ended, and what it printed."""
     if finished.status in _NOT_RUN:
         return finished.output
+    # A cap on its time may have ended it long before the time that commands have.
+    after = round(finished.seconds, 1) if finished.hit == "wall_seconds" else timeout
     endings = {
         Status.exited: f"exit code {finished.code}",
         Status.signalled: f"ended by signal {finished.code}",
-        Status.timed_out: f"timed out after {timeout:g} s and was killed; what it had printed follows",
+        Status.timed_out: f"timed out after {after:g} s and was killed; what it had printed follows",
     }
     hit = "" if finished.hit is None else f"; the cap {finished.hit} was reached"
     return f"[{endings[finished.status]}{hit}]\n{finished.output or '(it printed nothing)'}"

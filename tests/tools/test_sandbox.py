@@ -24,7 +24,7 @@ from actors.agents.policy import Policy
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
 from actors.tools import sandbox
-from actors.tools.exec import Exec
+from actors.tools.exec import Exec, described
 from actors.tools.process import Finished, Status
 from actors.tools.sandbox import SandboxUnavailable, boundary, detect, run_confined, sandbox_problem
 from actors.tools.sandbox_plan import Capabilities
@@ -594,6 +594,8 @@ async def test_a_bomb_of_forks_ends_with_its_time(can, root, marker):
     """
     done = await python(code, root, under(caps=ExecCaps(wall_seconds=1.0)), can)
     assert (done.status, done.hit) == (Status.timed_out, "wall_seconds")
+    # The model reads the time that it had, and not the one that commands have.
+    assert "after 900 s" not in described(done, 900.0) and "the cap wall_seconds was reached" in described(done, 900.0)
     assert marker.living() == []
 
 
