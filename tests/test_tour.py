@@ -15,7 +15,8 @@ from actors.agents.outcomes import TABLE, OutcomeKind
 from actors.agents.policy import Effect, Policy, operator_policy
 from actors.agents.ports import Act
 from actors.assembly.task_file import validate_task
-from actors.providers.script_file import ANSWER_KEYS
+from actors.errors import RETRYABLE, ProviderErrorKind
+from actors.providers.script_file import ANSWER_KEYS, ScriptedAnswer, load_script
 from actors.testing.model_script import read_answers
 
 TOUR = (Path(__file__).parent.parent / "docs" / "tour.md").read_text(encoding="utf-8")
@@ -100,6 +101,16 @@ def test_every_key_of_a_script_is_told() -> None:
     assert set(re.findall(r"`(\w+)`", told)) == set(ANSWER_KEYS)
 
 
+def test_what_is_told_of_a_scripted_answer_is_read() -> None:
+    told = TOUR.partition("| key | value |")[2].partition("\n\n")[0]
+    usage, error = re.findall(r"`(\{.*?\})`", told)
+    [answer] = load_script(f'[{{"usage": {usage}, "error": {error}}}]', "told", ANSWER_KEYS, ScriptedAnswer)
+    assert answer.usage is not None and answer.usage.prompt_tokens == 100
+    assert answer.error is not None and answer.error.retry_after == 1
+    again, never = (set(re.findall(r"`(\w+)`", part)) for part in told.partition("Tried again:")[2].split("; not:"))
+    assert again == set(RETRYABLE) and again | never == set(ProviderErrorKind)
+
+
 def test_the_task_with_a_model_is_one_and_its_server_speaks_the_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +190,10 @@ def test_what_waits_in_the_tour_is_answered_and_goes_on_as_it_says(folder: Path)
     told = in_tour(shown, folder)
     question = told.stdout.split()[0]
     assert told.returncode == 0 and f"approve '{question}'" in told.stdout
-    assert in_tour(approved, folder, ID=question).returncode == 0
+    # Only the run's part of an id may be shortened.
+    assert re.fullmatch(r"vk(.*)", re.findall(r"`(vk/\S+)`", TOUR)[0])[1] == question.removeprefix(run)  # type: ignore[index]
+    assert in_tour(approved, folder, ID=question.removeprefix(f"{run}/")).returncode == 2
+    assert in_tour(approved, folder, ID=question.replace(run, run[:2])).returncode == 0
     done = in_tour(went_on, folder, RUN=run)
     assert done.returncode == 0 and (folder / "hello.txt").read_text() == "hello, tree", done.stderr
     # Once more, as the first block has it: its end is told.

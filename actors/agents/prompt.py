@@ -6,9 +6,11 @@ id or a clock: the same state gives the same bytes. Agents are named by path.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
+from actors.agents.per_turn import PerTurn
 from actors.agents.ports import ResultsTurn, Turn, UserTurn
 
 # Characters of observations that one request carries; 24,000 tokens of about 4 characters.
@@ -61,16 +63,20 @@ def fitted(turns: Sequence[Turn], budget: int = TRANSCRIPT_CHARS) -> tuple[Turn,
     Every call keeps its result: only the text gets shorter. The first turn and
     the model's own turns are kept.
     """
+    sizes = _chars.each(turns)
+    if sum(sizes) <= budget:
+        return tuple(turns)
     left = budget
     kept: list[Turn] = []
-    for turn in reversed(turns):
-        if isinstance(turn, ResultsTurn):
-            size = sum(len(text) for text in turn.texts)
-            if size > left:
-                turn = ResultsTurn(tuple(_stub(text) for text in turn.texts))
-                size = sum(len(text) for text in turn.texts)
-            left = max(left - size, 0)
-        kept.append(turn)
+    for turn, size in zip(reversed(turns), reversed(sizes), strict=True):
+        if size > left:
+            assert isinstance(turn, ResultsTurn), "only results have a size"
+            stub = _stubs(turn)
+            left = max(left - _chars(stub), 0)
+            kept.append(stub)
+        else:
+            left -= size
+            kept.append(turn)
     return tuple(reversed(kept))
 
 
@@ -79,6 +85,15 @@ def _stub(text: str) -> str:
         return text
     left_out = len(text) - STUB_CHARS
     return f"{text[:STUB_CHARS]}\n[{left_out} more characters of this older result left out; ask again if needed]"
+
+
+# Of what may be shortened.
+_chars: Final[PerTurn[Turn, int]] = PerTurn(
+    lambda turn: sum(map(len, turn.texts)) if isinstance(turn, ResultsTurn) else 0
+)
+_stubs: Final[PerTurn[ResultsTurn, ResultsTurn]] = PerTurn(
+    lambda turn: ResultsTurn(tuple(_stub(text) for text in turn.texts))
+)
 
 
 QUIET = "No tool was called, and the task does not count as done yet. Go on, or say what keeps you from it."

@@ -25,15 +25,15 @@ from actors.agents.about import UNLIMITED, About, AgentLimits
 from actors.agents.agent import Agent
 from actors.agents.child_handle import result_of
 from actors.agents.entry_text import clean
-from actors.agents.judging import FileText
 from actors.agents.live_views import Looked, keep_live_row, look
 from actors.agents.past import Past
-from actors.agents.ports import ApprovalState, Observer, RunStore
+from actors.agents.ports import Observer, RunStore
 from actors.agents.queue_rows import left_queue_row, queue_rows
 from actors.agents.recording import Recorder, of_the_store, totals_row
 from actors.agents.remembered import Memory
 from actors.agents.rows import LedgerTotals
 from actors.agents.snapshots import TreeSnapshot, left_out
+from actors.agents.unrecorded import Unrecorded
 from actors.containment.ledger import Ledger
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
@@ -533,54 +533,6 @@ class Tree:
             "tree_working": total.working,
             "tree_queued": total.queued,
         }
-
-
-class Unrecorded:
-    """A store that keeps nothing, for a tree that only an observer watches."""
-
-    durable = False
-
-    def __init__(self) -> None:
-        self.driven: set[str] = set()
-
-    async def append(self, *rows: Any) -> None:
-        """Keep nothing. Cancellation: nothing to undo."""
-
-    def append_nowait(self, *rows: Any) -> None:
-        """Keep nothing."""
-
-    async def commit(self, *rows: Any) -> None:
-        """Keep nothing. Cancellation: nothing to undo."""
-
-    def approval(self, request_id: str) -> ApprovalState | None:
-        """Know nothing."""
-        return None
-
-    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
-        """Know nothing."""
-        return None
-
-    def pins(self, run_id: str) -> str | None:
-        """Know nothing."""
-        return None
-
-    def has_snapshot(self, run_id: str, path: str) -> bool:
-        """Know nothing."""
-        return False
-
-    def files_before(self, run_id: str) -> dict[str, FileText]:
-        """Know nothing."""
-        return {}
-
-    async def take(self, tree_id: str) -> int:
-        """Hold nothing. Cancellation: nothing to undo."""
-        return 0
-
-    async def renew(self, tree_id: str) -> None:
-        """Hold nothing. Cancellation: nothing to undo."""
-
-    async def release(self, tree_id: str) -> None:
-        """Hold nothing. Cancellation: nothing to undo."""
 
 
 def open_tree(

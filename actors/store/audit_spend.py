@@ -98,9 +98,6 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
         if state in CLOSED and settled_at is not None and None not in used:
             for place, figure in enumerate(used):
                 sums[place] += as_whole(figure)
-            if used[0] > as_whole(tokens):
-                text = f"reservation {number} (attempt {attempt} of step {step}) held {tokens} tokens, and {used[0]} were"
-                findings.wrong(Check.reservations, run_id, f"{text} used of it; what did not fit is overrun")
             due[step, attempt] = None if state == "estimated" else used[0] + used[2]
             continue
         which = f"reservation {number} (attempt {attempt} of step {step}, {tokens} tokens)"

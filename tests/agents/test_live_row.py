@@ -13,7 +13,8 @@ from actors.agents.live_states import WaitFor
 from actors.agents.live_views import BEAT_SECONDS
 from actors.agents.rows import LiveEnded, LiveSeen
 from actors.agents.snapshots import MOST_AGENTS, decode_snapshot
-from actors.agents.tree import Unrecorded, open_tree
+from actors.agents.tree import open_tree
+from actors.agents.unrecorded import Unrecorded
 from actors.containment.limits import Containment
 from actors.errors import StoreError, StoreErrorKind
 from actors.store.store import Store

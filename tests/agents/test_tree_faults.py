@@ -7,7 +7,8 @@ import trio
 
 from actors.agents.about import AgentLimits
 from actors.agents.agent import Agent
-from actors.agents.tree import Unrecorded, open_tree
+from actors.agents.tree import open_tree
+from actors.agents.unrecorded import Unrecorded
 from actors.assembly.trees import open_tree as recorded_tree
 from actors.containment.ledger_state import Draw, Quote, Reservation
 from actors.containment.limits import Containment

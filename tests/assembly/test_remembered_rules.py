@@ -334,3 +334,17 @@ async def test_a_file_of_before_there_were_remembered_rules_is_read_as_without(t
         assert state is not None and state.deferred and state.remembered is None
     ran = ended(await bench.decide(row.request_id, True, approver=Answers([Approval(True)]), remember=(TXT,)))
     assert ran.remembered == (TXT,)
+
+
+async def test_a_stored_no_remembers_nothing_whatever_else_its_row_holds(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, TWO, ask_writes(), Answers([Defer()]))
+    await bench.begin()
+    bench.sql(
+        "update pending_approvals set decision = 'denied', reason = 'no', decided_by = 'operator', decided_at = asked_at,"
+        ' remembered = \'[{"act": "write", "glob": "*"}]\''
+    )
+    with open_reader(bench.file) as reader:
+        assert reader.remembered(bench.run_id) == []
+    approver = Answers([Approval(False, "no")])
+    ran = ended(await bench.go_on(approver))
+    assert len(approver.asked) == 2 and ran.remembered == () and not names(bench)

@@ -107,6 +107,27 @@ def test_a_store_that_cannot_grow_is_a_line_exit_1_and_a_json_object(tmp_path: P
     assert shell(tmp_path, f"actors trace --check {report['run_id']}").returncode == 0
 
 
+def test_a_run_of_which_no_row_stands_is_not_called_resumable(tmp_path: Path) -> None:
+    def tiny_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    told = set()
+    for size in range(300 * 1024, 400 * 1024, 12 * 1024):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        script = [{"calls": [["write_file", {"path": "a.txt", "content": "y" * 4_000}]]}] * 30
+        running = begun(task(folder, script), "run", "task.toml", "--json", "--quiet", preexec_fn=tiny_files)
+        out, _ = running.communicate(timeout=60)
+        if not out:
+            continue
+        report = json.loads(out.splitlines()[-1])
+        there = shell(folder, f"actors show {report['run_id']} --json").returncode == 0
+        assert report["resumable"] is there, size
+        told.add(there)
+    assert False in told
+
+
 def test_a_store_that_cannot_grow_is_one_line_for_people_and_no_line_of_a_logger(tmp_path: Path) -> None:
     script = [{"text": "x" * 4_000, "calls": [["write_file", {"path": f"{n}.txt", "content": "y" * 4_000}]]} for n in range(59)]
     for flag in ("--quiet", "--stream-json"):

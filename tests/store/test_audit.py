@@ -298,6 +298,26 @@ def twice(table: str) -> tuple[str, ...]:
 
 
 TAMPERINGS: list[tuple[Check, str, tuple[str, ...]]] = [
+    (
+        Check.attempts,
+        "attempt 1 of step 1 was paid for, and has no row",
+        ("DELETE FROM provider_calls WHERE run_id = 'ROOT' AND step = 1",),
+    ),
+    (
+        Check.attempts,
+        "used 100 tokens, and its reservation was charged 99",
+        ("UPDATE reservations SET used_tokens = used_tokens - 1 WHERE run_id = 'ROOT' AND step = 1",),
+    ),
+    (
+        Check.conservation,
+        "runs tells 1 tokens of input, and the attempts of the tree come to",
+        ("UPDATE runs SET input_tokens = 1 WHERE path = 'root'",),
+    ),
+    (
+        Check.results,
+        "call 1 of step 1 was not to be run, as 0 were, and has a result",
+        ("UPDATE step_turns SET admitted = 0 WHERE run_id = 'ROOT' AND step = 1",),
+    ),
     (Check.status, "its status is 'gone', which is none", ("UPDATE runs SET status = 'gone' WHERE path = 'root/2.1'",)),
     (
         Check.status,

@@ -1,5 +1,8 @@
+import os
+import shutil
 import sqlite3
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,8 +10,10 @@ import trio
 
 from actors.agents.rows import EventSeen
 from actors.errors import ConfigError, StoreError, StoreErrorKind
+from actors.store import connections
 from actors.store.connections import DEFAULT_PATH, _patiently, connect_memory, connect_reader, connect_writer
 from actors.store.schema import FORMAT, TABLES
+from actors.store.storage_errors import fault_of
 from actors.store.store import Store, open_reader
 
 EVENT = EventSeen("t", "t", "{}")
@@ -220,3 +225,48 @@ def test_opening_tries_again_while_it_is_busy_and_at_once_gives_up_on_all_else()
         _patiently(action)
     assert raised.value.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN
     assert errors == []
+
+
+def test_a_file_that_may_not_be_written_in_a_folder_that_may_not_either_is_read_as_it_stands(path: Path):
+    """As another user, because nothing is forbidden to the superuser."""
+    if os.getuid() != 0:
+        pytest.skip("only the superuser may become somebody else")
+    trio.run(opened, path)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        shutil.copy(path, folder / "runs.db")
+        (folder / "runs.db").chmod(0o444)
+        folder.chmod(0o555)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setgid(65534)
+                os.setuid(65534)
+                with open_reader(folder / "runs.db") as reader:
+                    code = 0 if reader.select("SELECT count(*) FROM run_events") == [(1,)] else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_file_with_a_log_beside_it_is_never_read_without_it(path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def refused(file: Path, mode: str, synchronous: str, prepare: object) -> sqlite3.Connection:
+        asked.append(mode)
+        error = sqlite3.OperationalError("attempt to write a readonly database")
+        error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+        raise fault_of(error, str(file)).error() from error
+
+    monkeypatch.setattr(connections, "_opened", refused)
+    Path(f"{path}-wal").touch()
+    with pytest.raises(StoreError):
+        connect_reader(path)
+    Path(f"{path}-wal").unlink()
+    with pytest.raises(StoreError):
+        connect_reader(path)
+    assert asked == ["rw", "rw", "ro&immutable=1"]

@@ -1,0 +1,74 @@
+"""The files that the page of the boundary shows are read as it says."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import attrs
+import pytest
+
+from actors.agents.call_journal import is_replayable
+from actors.agents.contract import ExecCaps, ExecSandbox
+from actors.agents.policy import Effect
+from actors.agents.ports import Act
+from actors.agents.roster import AgentDef
+from actors.assembly.task_file import read_task, validate_task
+from actors.tools.toolbox import builtin_tools
+
+PAGE = (Path(__file__).parent.parent / "docs" / "boundary.md").read_text(encoding="utf-8")
+[TASK] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+[AGENT] = re.findall(r"```markdown\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> Path:
+    agents = tmp_path / "work" / ".actors" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "reader.md").write_text(AGENT, encoding="utf-8")
+    (tmp_path / "task.toml").write_text(TASK, encoding="utf-8")
+    return tmp_path / "task.toml"
+
+
+def test_the_task_and_the_agent_of_the_page_are_read(task_file: Path) -> None:
+    # Whether the boundary can be held is a matter of the machine, and told when a run starts.
+    assert validate_task(task_file) == []
+    contract = read_task(task_file).contract
+    assert contract.exec_sandbox is ExecSandbox.workspace_write
+    assert None not in attrs.astuple(contract.exec_caps)
+    assert contract.agents.names == ("fixer", "reader")
+    reader = contract.agents.get("reader")
+    assert (
+        reader is not None and reader.deny_write and reader.max_steps == 8 and reader.role.startswith("You only read")
+    )
+    assert read_task(task_file, ["run.agents_from_files=false"]).contract.agents.names == ("fixer",)
+
+
+def test_a_key_that_allows_is_refused_with_file_and_line(task_file: Path) -> None:
+    (task_file.parent / "work/.actors/agents/reader.md").write_text(
+        AGENT.replace("deny_write: true", "allow_net: true")
+    )
+    assert [place for place, _text in validate_task(task_file)] == [".actors/agents/reader.md:4"]
+
+
+def test_the_rules_of_the_page_keep_tests_and_agents_from_being_written(task_file: Path) -> None:
+    policy = read_task(task_file).policy
+    assert policy is not None
+    asked = [(Act.write, "src/a.py"), (Act.write, "tests/a.py"), (Act.write, ".actors/agents/reader.md")]
+    assert [policy.explain(*each).effect for each in asked] == [Effect.allow, Effect.deny, Effect.deny]
+    assert policy.explain(Act.exec, "pytest -q").effect is Effect.allow
+
+
+def test_every_mode_cap_tool_and_key_is_told() -> None:
+    modes = re.findall(r"^\| `(\w+)` \| ", PAGE.partition("a command may write")[2].partition("\n\n")[0], re.MULTILINE)
+    assert set(modes) == {mode.value for mode in ExecSandbox}
+    assert set(tomllib.loads(TASK)["contract"]["exec_caps"]) == {field.name for field in attrs.fields(ExecCaps)}
+    table = PAGE.partition("| key | does |")[2].partition("\n\n")[0]
+    keys = {
+        key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
+    }
+    assert keys == {field.name for field in attrs.fields(AgentDef)} - {"name"}
+    tools = {tool.spec.name: tool for tool in builtin_tools() if tool.spec.name.startswith(("exec", "shell"))}
+    rows = dict(re.findall(r"^\| `(exec|shell\w*) \{.*?\}` \|.*\| (.+) \|$", PAGE, re.MULTILINE))
+    assert set(rows) == set(tools)
+    for name, told in rows.items():
+        assert is_replayable(tools[name]) is ("recover" not in told), name
