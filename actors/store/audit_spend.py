@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -89,8 +89,9 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
         Unreadable: a figure is none.
     """
     held: Counter[tuple[object, object]] = Counter()
-    # What each attempt must have used by its reservation; None of one whose usage nobody reported.
-    due: dict[tuple[object, object], int | None] = {}
+    # What the attempts must have used by their reservations; None of one whose usage nobody reported. A review of a
+    # step counts its attempts anew, so several may have one number.
+    due: defaultdict[tuple[object, object], list[int | None]] = defaultdict(list)
     sums, reservations, draws = [0, 0, 0, 0], 0, 0
     for step, attempt, number, tokens, state, *used, settled_at in rows.of_agent("reservations", _HELD, run_id):
         reservations += 1
@@ -98,7 +99,7 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
         if state in CLOSED and settled_at is not None and None not in used:
             for place, figure in enumerate(used):
                 sums[place] += as_whole(figure)
-            due[step, attempt] = None if state == "estimated" else used[0] + used[2]
+            due[step, attempt].append(None if state == "estimated" else used[0] + used[2])
             continue
         which = f"reservation {number} (attempt {attempt} of step {step}, {tokens} tokens)"
         if state != "open" or settled_at is not None or used != [None] * 4:
@@ -111,16 +112,22 @@ def judge_spend(findings: Findings, rows: TreeRows, run_id: str, *, tree_ended: 
     for step, attempt, *told in rows.of_agent("provider_calls", ("step", "attempt", *_TOLD), run_id):
         attempts += 1
         held[step, attempt] -= 1
-        charged = due.get((step, attempt))
-        total = _total(told)
-        if charged is not None and total is not None and total != charged:
-            text = f"attempt {attempt} of step {step} used {total} tokens, and its reservation was charged {charged}"
-            findings.wrong(Check.attempts, run_id, text)
+        charges, total = due[step, attempt], _total(told)
+        if total in charges:
+            charges.remove(total)
+        elif None in charges:
+            charges.remove(None)
+        elif charges:
+            charged = charges.pop(0)
+            if total is not None:
+                which = f"attempt {attempt} of step {step}"
+                text = f"{which} used {total} tokens, and its reservation was charged {charged}"
+                findings.wrong(Check.attempts, run_id, text)
         if held[step, attempt] < 0:
             findings.wrong(Check.attempts, run_id, f"attempt {attempt} of step {step} has no reservation of its own")
     for (step, attempt), left in held.items():
         # One that was taken back before anything was sent used nothing, and made no attempt.
-        if left > 0 and due.get((step, attempt)):
+        if left > 0 and any(due[step, attempt]):
             findings.wrong(Check.attempts, run_id, f"attempt {attempt} of step {step} was paid for, and has no row")
     findings.looked(Check.attempts, attempts)
     for figures in rows.of_agent("draws", _DRAWN, run_id):
