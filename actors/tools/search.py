@@ -10,6 +10,7 @@ read. Whatever was left out is counted and said: a short list must not look whol
 """
 
 import json
+import math
 import os
 import re
 import sys
@@ -140,7 +141,9 @@ class Grep:
         """
         asked = taken(GrepArguments, arguments, self.spec)
         found, texts = await _gather(context, asked)
-        question = json.dumps([asked.pattern, HITS, LINE_CHARS, SHOWN_CHARS]).encode() + b"\n"
+        # Whoever is killed cannot end its searcher: so that ends by itself.
+        most_seconds = math.ceil(self._seconds) + 1
+        question = json.dumps([asked.pattern, HITS, LINE_CHARS, SHOWN_CHARS, most_seconds]).encode() + b"\n"
         command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _WORKER]
         done = await run(command, cwd="/", timeout=self._seconds, stdin=question + b"".join(texts), limit=_ANSWER_BYTES)
         context.report_leaked(done.leaked)
@@ -160,7 +163,12 @@ class Grep:
 _WORKER: Final = """
 import json, re, sys
 stdin = sys.stdin.buffer
-pattern, most, width, shown = json.loads(stdin.readline())
+pattern, most, width, shown, seconds = json.loads(stdin.readline())
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+except (ImportError, ValueError, OSError):
+    pass
 def answer(value):
     sys.stdout.write(json.dumps(value))
     sys.exit()

@@ -42,8 +42,11 @@ def test_a_path_has_one_verdict_by_tools_redirections_and_gates(world: Any, path
             if relative:
                 reads.append(got_in(await world.shell(f"cat < '{path}'")))
             assert len(set(reads)) <= 1, (path, reads)
-            writes = [got_in(await world.write(path)), got_in(await world.redirect_out(path))] if relative else []
-            assert len(set(writes)) <= 1, (path, writes)
+            if relative:
+                written, redirected = await world.write(path), await world.redirect_out(path)
+                # What the first one made may be the very thing that the second would walk through.
+                made_in_the_way = got_in(written) and "not a directory" in redirected
+                assert made_in_the_way or got_in(written) == got_in(redirected), (path, written, redirected)
         finally:
             assert world.escapes() == []
 

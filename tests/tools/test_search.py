@@ -1,7 +1,10 @@
 """What is found is in order, readable by the policy, inside the workspace; and what is missing is said."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -11,7 +14,7 @@ from actors.agents.policy import Policy
 from actors.agents.ports import ObservationKind
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace
-from actors.tools.search import FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
+from actors.tools.search import _WORKER, FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
 from actors.tools.walking import marks, walk
 
 
@@ -230,3 +233,13 @@ async def test_a_directory_that_cannot_be_listed_is_counted_and_said(root, conte
     seen = await (Find() if tool == "find" else Grep()).run(asked, context)
     assert "b.txt" in seen.text and "key.txt" not in seen.text and "canary" not in seen.text
     assert "[1 directories were left out: they cannot be listed]" in seen.text
+
+
+def test_a_searcher_whose_run_was_killed_ends_by_itself() -> None:
+    text = b"a" * 60 + b"b"
+    question = json.dumps(["(a+)+$", 5, 100, 100, 1]).encode() + b"\n" + json.dumps(["a.txt", len(text)]).encode() + b"\n"
+    # Nobody ends it: it has a second of the processor, and no more.
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _WORKER], input=question + text, capture_output=True, timeout=60
+    )
+    assert done.returncode < 0 and done.stdout == b""
