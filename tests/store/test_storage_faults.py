@@ -3,11 +3,11 @@
 A small tree is run once for each write it makes, and meets a fault there.
 """
 
+import contextlib
 import faulthandler
 import itertools
 import json
 import logging
-import os
 import re
 import signal
 import sqlite3
@@ -259,8 +259,26 @@ def stopped_for_the_store(ran: Ran, kind: StoreErrorKind, words: str) -> None:
         assert root.outcome is not None
         assert root.outcome.kind in (OutcomeKind.interrupted, OutcomeKind.finished)
         assert root.terminal is None or root.terminal.get() is None or root.outcome.kind is OutcomeKind.finished
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert children() - BEFORE == set()
+
+
+def children() -> set[int]:
+    """Give the processes that this one has begun and not reaped."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, task.read_text().split()))
+    return found
+
+
+# Whatever other tests of this session have left.
+BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _only_our_own_children() -> None:
+    BEFORE.clear()
+    BEFORE.update(children())
 
 
 def failing_at_each(kind: FaultKind, where: Where, paths: Iterator[Path]) -> Iterator[Ran]:
