@@ -37,6 +37,7 @@ LINES: Final = "\n".join(f"line {number} of the file" for number in range(20))
 SEEN: Final = Observation(ObservationKind.read, "a.txt", LINES)
 # As in the benchmark of a million agents: with the defaults the collector looks at a million live objects many times.
 RARE: Final = (100_000, 1_000, 1_000)
+CAP: Final = 64
 AT_MOST: Final = Gate("value", "<=", 3.0)
 LINEAR: Final = Gate("ratio", "<=", 1.5)
 
@@ -69,10 +70,10 @@ class _Asked:
         raise AssertionError("sleeping for ever has ended")
 
 
-async def _killed(file: Path, folder: Path, agents: int, steps: int) -> None:
+async def _killed(file: Path, folder: Path, agents: int, steps: int, cap: int | None = None) -> None:
     """Leave the file of a tree that was killed: one root that waits for ``agents``, each with so many steps."""
     contract = TaskContract.workspace("root", folder, Verification.none())
-    limits = Containment(agents + 1, agents + 1, 1, 10**12)
+    limits = Containment(agents + 1, cap or agents + 1, 1, 10**12)
     calls = Completion(None, (SPAWN,) * agents, None, "m", "tool_calls")
     policy = Policy.permissive().to_json()
     async with Store.open(file) as store:
@@ -106,14 +107,29 @@ def _child(number: int, steps: int, contract: str, policy: str) -> Iterator[Any]
         yield from step_rows(run_id, step, answer, (), (SEEN,), 150, 10**9, digest)
 
 
-async def _resumed(file: Path, agents: int) -> float:
+async def _resumed(file: Path, agents: int, cap: int | None = None) -> float:
     async with Store.open(file) as store:
-        model = _Asked(agents)
+        model = _Asked(agents if cap is None else -1)
+
+        def opened(tree: Tree) -> None:
+            model.opened.append(tree)
+            if cap is not None:
+                tree.host.services.start_soon(_stands, model, agents, cap)
+
         gc.collect()
         model.began = begin()
-        await resume_tree_from_stored_policy(TREE, model, store, ApproveAll(), on_open=model.opened.append)
-    assert model.asked == agents
+        await resume_tree_from_stored_policy(TREE, model, store, ApproveAll(), on_open=opened)
+    assert model.asked == (agents if cap is None else cap)
     return model.spent
+
+
+async def _stands(model: _Asked, agents: int, cap: int) -> None:
+    """Stop the tree when all agents are there again, and as many have asked as may work at once."""
+    tree = model.opened[0]
+    while tree.slots.total().working + tree.slots.total().queued < agents or model.asked < cap:  # noqa: ASYNC110
+        await trio.sleep(0.01)
+    model.spent = cpu() - model.began
+    tree.halt_nowait(HaltKind.interrupt)
 
 
 def _read(file: Path) -> float:
@@ -127,23 +143,25 @@ def _read(file: Path) -> float:
     return spent
 
 
-def _measured(agents: int, steps: int, thresholds: tuple[int, int, int] = RARE) -> tuple[float, float]:
+def _measured(
+    agents: int, steps: int, thresholds: tuple[int, int, int] = RARE, cap: int | None = None
+) -> tuple[float, float]:
     before = gc.get_threshold()
     gc.set_threshold(*thresholds)
     try:
-        return _both(agents, steps)
+        return _both(agents, steps, cap)
     finally:
         gc.set_threshold(*before)
 
 
-def _both(agents: int, steps: int) -> tuple[float, float]:
+def _both(agents: int, steps: int, cap: int | None) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file, place = Path(folder) / "runs.db", Path(folder) / "work"
         place.mkdir()
         (place / "a.txt").write_text("x", encoding="utf-8")
-        trio.run(_killed, file, place, agents, steps)
+        trio.run(_killed, file, place, agents, steps, cap)
         bare = _read(file)
-        return trio.run(partial(_resumed, file, agents)), bare
+        return trio.run(partial(_resumed, file, agents, cap)), bare
 
 
 def figures(quick: bool) -> Iterator[Figure]:
@@ -159,6 +177,9 @@ def figures(quick: bool) -> Iterator[Figure]:
     method = f"the same for each agent, beside {fewer} agents"
     gate = None if quick else LINEAR
     yield Figure("resume_growth", each, "us", each_of_few, each / each_of_few, agents, method, gate)
+    spent, bare = _measured(agents, steps, RARE, CAP)
+    method = f"until all are there and the {CAP} that may work at once have asked; gc thresholds {RARE}"
+    yield Figure("resume_seconds_capped", spent, "s", bare, spent / bare, agents, method, None if quick else AT_MOST)
     spent, bare = _measured(agents, steps, gc.get_threshold())
     method = f"{asked}; gc thresholds as Python sets them"
     yield Figure("resume_seconds_default_gc", spent, "s", bare, spent / bare, agents, method)
