@@ -231,7 +231,9 @@ async def test_an_answer_that_was_paid_for_is_not_asked_again_and_its_children_a
     # The root's first answer, and the second; no child again.
     assert [len(each.requests) for each in bench.models] == [3, 1]
     told = bench.told()
-    assert "quick done" in told[1] and "cancelled" in told[2] and (bench.work / "0.txt").read_text() == "0"
+    # The cancel may come before the quick one has its answer: then that is what is reported of it.
+    assert "quick done" in told[1] or "cancelled" in told[1]
+    assert "cancelled" in told[2] and (bench.work / "0.txt").read_text() == "0"
     assert set(bench.agents()) == {"root"}
     totals = bench.sql("SELECT agents FROM ledger ORDER BY at")
     assert totals == [3, 3]
