@@ -81,7 +81,7 @@ class ChildFailed(ActorsError):
         cause = exit.cause
         # The text names the leaf only: naming every level would make it grow with the depth, at every level.
         self.leaf: Any = cause.leaf if isinstance(cause, ChildFailed) else exit
-        super().__init__(str(self.leaf))
+        super().__init__(self.leaf.blame())
 
 
 class RestartsExhausted(ActorsError):

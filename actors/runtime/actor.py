@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import attrs
 import outcome
@@ -133,6 +133,11 @@ class Call:
         """Give up before anybody waits; does what a cancel does."""
         self.abort(None)
 
+    def time_out(self) -> None:
+        """Give up for the caller: its time is over."""
+        if self.fail(trio.TooSlowError()) and self.on_abort is not None:
+            self.on_abort()
+
     def _close(self) -> None:
         if self._open is not None:
             self._open.pop(self, None)
@@ -164,14 +169,6 @@ class Asked:
     why: object
 
 
-class Watch(Protocol):
-    """What an actor that has ended calls off."""
-
-    def demonitor(self) -> None:
-        """Watch no longer."""
-        ...
-
-
 class Actor(Child, Generic[M]):
     """A child whose work is to handle messages.
 
@@ -180,7 +177,7 @@ class Actor(Child, Generic[M]):
     exception ends the actor, and is the answer of every open ask.
     """
 
-    __slots__ = ("_async", "_at_once", "_calls", "_receive", "asked", "dead_letters", "late_answers", "mailbox", "monitors", "ref")  # noqa: E501
+    __slots__ = ("_async", "_at_once", "_calls", "_receive", "asked", "dead_letters", "late_answers", "mailbox", "ref")
 
     # Messages of the runtime itself, which are no letters; and the one that a handler's error comes back by.
     system_messages: ClassVar[tuple[type, ...]] = (_Stop, _Crash)
@@ -207,8 +204,6 @@ class Actor(Child, Generic[M]):
         self._at_once = 0
         self.dead_letters = 0
         self.late_answers = 0
-        # What it watches, so that its end calls off what has not told; most actors watch nobody.
-        self.monitors: dict[Watch, None] | None = None
         # When and why its supervisor asked it to stop.
         self.asked: Asked | None = None
         # The address of this incarnation.
@@ -307,10 +302,7 @@ class Actor(Child, Generic[M]):
         return attrs.evolve(end, reason=Reason.shutdown, payload=self.asked.why, asked_at=self.asked.at)
 
     def ended(self, exit: Exit) -> None:
-        """Answer every open ask with the end, count what was never read, and watch nobody any more."""
-        if self.monitors:
-            for monitor in list(self.monitors):
-                monitor.demonitor()
+        """Answer every open ask with the end, and count what was never read."""
         for message in self.mailbox.close():
             if type(message) not in self.system_messages:
                 self.dead_letter(message, Cause.unread)
@@ -413,7 +405,7 @@ class Ref(Generic[M]):
             raise call.error
         call.at_once = False
         if timeout is not None:
-            call.timeout = actor.host.deadlines.at(trio.current_time() + timeout, partial(_time_out, call))
+            call.timeout = actor.host.deadlines.at(trio.current_time() + timeout, call.time_out)
         return await self._answered(call)
 
     async def _answered(self, call: Call) -> Any:
@@ -484,8 +476,3 @@ def waiting_for(target: Child, what: str) -> Iterator[None]:
     finally:
         if wait is not None:
             target.host.waits.end(wait)
-
-
-def _time_out(call: Call) -> None:
-    if call.fail(trio.TooSlowError()) and call.on_abort is not None:
-        call.on_abort()

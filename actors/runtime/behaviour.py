@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -32,6 +31,7 @@ import trio
 from actors.errors import ActorGone, GoneReason, MailboxClosed
 from actors.runtime.actor import BATCH, LATER, Actor, Asked, Call, Ref, begin_wait
 from actors.runtime.behaviour_ref import BehaviourRef, Statistics
+from actors.runtime.between import KeepsName
 from actors.runtime.child import CURRENT, Child, Owner
 from actors.runtime.dead_letters import Cause
 from actors.runtime.deadlines import judged_timeout
@@ -119,10 +119,10 @@ _INTERNAL: Final = frozenset({_Inspect, Down, Linked, *Actor.system_messages})
 _WRAPPED: Final = frozenset({Call, Tick})
 
 
-class BehaviourActor(Actor[Any]):
+class BehaviourActor(KeepsName, Actor[Any]):
     """The child that runs a `Behaviour`."""
 
-    __slots__ = ("_closing", "_current", "_ending", "_handled", "_marked", "_restarts", "_since", "_timers", "behaviour", "carried", "former", "spec", "stash", "stashed_now")  # noqa: E501
+    __slots__ = ("_closing", "_current", "_ending", "_handled", "_restarts", "_since", "_timers", "behaviour", "carried", "former", "name", "spec", "stash", "stashed_now")  # noqa: E501
 
     system_messages = tuple(_INTERNAL)
 
@@ -133,6 +133,7 @@ class BehaviourActor(Actor[Any]):
         self._async = inspect.iscoroutinefunction(behaviour.receive)
         self.behaviour = behaviour
         self.spec = spec
+        self.name = spec.name
         self.stash: list[Any] = []
         self.stashed_now = False
         # The incarnation whose unread messages this one takes over once it is ready.
@@ -144,7 +145,6 @@ class BehaviourActor(Actor[Any]):
         self._closing: trio.CancelScope | None = None
         self._current: Any = NOTHING
         self._handled = 0
-        self._marked = False
         self._since = 0.0
         # Counted at the end: afterwards nobody can be asked any more.
         self._restarts: int
@@ -158,8 +158,8 @@ class BehaviourActor(Actor[Any]):
 
         Cancellation: the message in work is not handled again.
         """
-        if self.spec.name is not None:
-            self.host.registry.register(self.spec.name, self.ref)
+        if self.name is not None:
+            self.host.registry.register(self.name, self.ref)
         self._since = trio.current_time()
         extra = await self.behaviour.init()
         if isinstance(extra, Ignore):
@@ -313,28 +313,18 @@ class BehaviourActor(Actor[Any]):
         """Give everything back, in the order the module's docstring gives."""
         for timer in list(self._timers):
             timer.cancel()
-        comes_back = self._may_come_back(exit)
         self._restarts = self._counted_restarts()
-        name = self.spec.name
-        if name is not None:
-            self.host.registry.unregister(name, self.ref)
-            if comes_back:
-                self._marked = True
-                self.host.registry.restarting(name, self.parent)
+        self.give_back_name(self.ref, exit)
         # What was set aside counts as unread, and came before the rest.
         self.mailbox.put_back(self.stash)
         self.stash = []
-        if self.spec.messages is OnRestart.keep and comes_back:
+        if self.spec.messages is OnRestart.keep and self.may_come_back(exit):
             self.carried = self._unread()
             if self.former is not None:
                 # It never got ready: all of it waits for the incarnation after this one.
                 self.former.carried += self.carried
                 self.carried = []
         super().ended(exit)
-
-    def _may_come_back(self, exit: Exit) -> bool:
-        comes_back = getattr(self.parent, "brings_back", None)
-        return comes_back is not None and bool(comes_back(self, exit))
 
     def _unread(self) -> list[Any]:
         left = []
@@ -383,14 +373,9 @@ class BehaviourActor(Actor[Any]):
         return call.waiting
 
     @property
-    def name(self) -> str | None:
-        """Give the name that is registered for it."""
-        return self.spec.name
-
-    @property
     def returns(self) -> bool:
         """Whether a name or messages wait for a next incarnation."""
-        return self._marked or bool(self.carried)
+        return bool(self.carried) or super().returns
 
     def followed_by(self, child: Child) -> None:
         """Hand on what was left unread."""
@@ -399,8 +384,7 @@ class BehaviourActor(Actor[Any]):
 
     def let_go(self) -> None:
         """Drop what was kept for a next incarnation: there is none."""
-        if self._marked and self.spec.name is not None:
-            self.host.registry.forget(self.spec.name)
+        super().let_go()
         self.drop_messages()
 
     def drop_messages(self) -> None:
@@ -470,13 +454,9 @@ class BehaviourActor(Actor[Any]):
             call.drop()
             raise ActorGone(GoneReason.noproc, self.path, self.exit) from None
         if timeout is not None:
-            call.timeout = self.host.deadlines.at(trio.current_time() + timeout, partial(_late, call))
+            call.timeout = self.host.deadlines.at(trio.current_time() + timeout, call.time_out)
         call.join(self._calls)
         return await trio.lowlevel.wait_task_rescheduled(call.abort)
-
-
-def _late(call: Call) -> None:
-    call.fail(trio.TooSlowError())
 
 
 class Me:

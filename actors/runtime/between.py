@@ -16,7 +16,7 @@ from actors.runtime.specs import ChildSpec
 
 
 class KeepsName:
-    """What a child does that may have a name, and nothing else for its next incarnation."""
+    """What a child does that may have a name, which waits for its next incarnation."""
 
     __slots__ = ()
 
@@ -29,9 +29,13 @@ class KeepsName:
         if self.name is None:
             return
         self.host.registry.unregister(self.name, ref)
-        brings_back = getattr(self.parent, "brings_back", None)
-        if brings_back is not None and brings_back(self, exit):
+        if self.may_come_back(exit):
             self.host.registry.restarting(self.name, self.parent)
+
+    def may_come_back(self, exit: Exit) -> bool:
+        """Whether a supervisor is most likely to start the child again; asked in the step of its end."""
+        brings_back = getattr(self.parent, "brings_back", None)
+        return brings_back is not None and bool(brings_back(self, exit))
 
     @property
     def returns(self) -> bool:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from actors.runtime.dead_letters import DeadLetters
     from actors.runtime.deadlines import Deadlines
     from actors.runtime.registry import Registry
+    from actors.runtime.threads import Threads
     from actors.runtime.wait_graph import WaitGraph
 
 
@@ -90,7 +91,10 @@ class Owner(Protocol):
     deadlines: Deadlines
     dead_letters: DeadLetters
     registry: Registry[Any]
+    threads: Threads
     waits: WaitGraph
+    # Where what goes on beside its tree runs.
+    services: trio.Nursery
 
     def panic(self, child: Child, error: BaseException) -> None:
         """Take an exception that is no ``Exception``: the whole tree must end, and the host raises it."""
@@ -171,7 +175,7 @@ class Child:
 
         Cancellation: the child ends as ``shutdown``.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no work")
 
     def is_echo(self, error: BaseException) -> bool:
         """Tell whether an error only repeats the stop that was ordered: then the end is a shutdown."""
@@ -485,7 +489,6 @@ class Child:
         """Cancel the work of this one alone. For supervisors."""
         why = self._stop_why
         self.scope.cancel(reason=None if why is None else text_of(why))
-
 
 
 def refuse_own_stop(child: Child) -> None:

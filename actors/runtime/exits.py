@@ -82,7 +82,8 @@ class Exit:
         The line is short however deep the tree and however long the error are.
         """
         leaf, passed = _leaf_of(self)
-        said = _one_line(named(leaf.cause)) if leaf.cause is not None else str(leaf.reason)
+        why = "" if leaf.payload is None else f" ({_one_line(text_of(leaf.payload))})"
+        said = f"{leaf.reason}{why}" if leaf.cause is None else _one_line(named(leaf.cause))
         parts = [f"{leaf.path}: {said}"]
         if leaf.lost is not None:
             parts.append(f"an error was raised while it was stopped: {_one_line(named(leaf.lost))}")

@@ -55,26 +55,23 @@ class Monitor:
         if end is not None:
             self._tell(end if known else Exit(self._target.path, Reason.noproc, trio.current_time()))
         elif actor.exit is None:
-            # Nothing comes to an actor that has ended, so it watches nobody either.
+            # Nothing comes to an actor that has ended, so it watches nobody either: its own end calls this off.
             self._target.watch(self._tell)
-            if actor.monitors is None:
-                actor.monitors = {}
-            actor.monitors[self] = None
+            actor.watch(self._call_off)
 
     def _tell(self, exit: Exit) -> None:
-        self._strike()
+        self._actor.unwatch(self._call_off)
         if self._actor.exit is None:
             self._actor.mailbox.put_system(Down(self._ref, exit, self))
 
     def demonitor(self) -> None:
         """Watch no longer: no message comes any more, not even one that is underway."""
         self.over = True
-        self._strike()
         self._target.unwatch(self._tell)
+        self._actor.unwatch(self._call_off)
 
-    def _strike(self) -> None:
-        if self._actor.monitors is not None:
-            self._actor.monitors.pop(self, None)
+    def _call_off(self, _exit: Exit) -> None:
+        self.demonitor()
 
 
 def child_of(ref: Any) -> Child:

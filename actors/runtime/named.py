@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from actors.errors import ActorGone, GoneReason, Refused
-from actors.runtime.actor import begin_wait
+from actors.runtime.actor import Ref, begin_wait
 from actors.runtime.child import CURRENT, Child, Owner
 from actors.runtime.dead_letters import Cause, DeadLetter
 from actors.runtime.deadlines import judged_timeout
@@ -17,7 +17,8 @@ class Named:
     """A name in place of a ref: each message goes to the incarnation that lives then.
 
     ``patient`` asks and sends wait, within their deadline, for one that is restarting;
-    others are told at once.
+    others are told at once. Only an actor takes messages: to leave one for a task or a
+    supervisor is a `TypeError`, and `ref` gives the handle.
     """
 
     __slots__ = ("_host", "_patient", "name")
@@ -53,7 +54,7 @@ class Named:
         if ref is None:
             self._lost(message)
         else:
-            ref.tell(message)
+            self._taker(ref).tell(message)
 
     async def send(self, message: Any) -> None:
         """Leave a message, waiting for room.
@@ -75,7 +76,7 @@ class Named:
             self._lost(message)
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            await ref.send(message)
+            await self._taker(ref).send(message)
 
     async def ask(self, message: Any, timeout: float | None = None) -> Any:
         """Ask whoever has the name.
@@ -94,13 +95,18 @@ class Named:
             return await self._ask(message)
 
     async def _ask(self, message: Any) -> Any:
-        return await (await self._somebody()).ask(message)
+        return await self._taker(await self._somebody()).ask(message)
 
     async def _somebody(self) -> Any:
         ref = await self._then()
         if ref is None:
             raise ActorGone(GoneReason.noproc, self.name)
         return ref
+
+    def _taker(self, ref: Any) -> Ref[Any]:
+        if isinstance(ref, Ref):
+            return ref
+        raise TypeError(f"{self.name!r} names {ref.path}, which takes no messages; use its handle: await ref()")
 
     def _now(self) -> Any:
         try:

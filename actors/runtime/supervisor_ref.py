@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -21,7 +21,6 @@ from actors.runtime.plan import Answer, Count, Listed, Plan, Word
 from actors.runtime.specs import ChildSpec, Flags, check_specs, read_flags, read_spec
 from actors.runtime.stops import How, Stopped, StopReceipt
 from actors.runtime.supervise import warn_of
-from actors.runtime.threads import HasThreads
 
 # ── what is asked ───────────────────────────────────────────────────────────
 
@@ -327,8 +326,7 @@ async def stop_with_receipt(top: Child, grace: float, why: object) -> StopReceip
     await top.host.stop_children([(top, grace)], why)
     # Those that ended together keep the order of the tree, children first.
     lines = sorted((_line(node, asked_at) for node in nodes), key=_ended_at)
-    threads = cast(HasThreads, top.host).threads.left_by(nodes)
-    return StopReceipt(asked_at, trio.current_time(), tuple(lines), threads)
+    return StopReceipt(asked_at, trio.current_time(), tuple(lines), top.host.threads.left_by(nodes))
 
 
 def _line(node: Child, asked_at: float) -> Stopped:

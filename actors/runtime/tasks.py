@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -233,19 +233,13 @@ _GRACE = 5.0
 _NONE: Final = object()
 
 
-class HasServices(Protocol):
-    """A host that runs what goes on beside its tree."""
-
-    services: trio.Nursery
-
-
 def _out_of_time(item: _Item) -> None:
     if item.child.exit is None:
         item.timed_out = True
         item.child.order_kill()
         # Its end is waited for within the kill wait, by the host: whoever reads the stream may be elsewhere.
-        host = cast(HasServices, item.child.host)
-        host.services.start_soon(item.child.host.stop_children, [(item.child, None)], None)
+        host = item.child.host
+        host.services.start_soon(host.stop_children, [(item.child, None)], None)
 
 
 def stream(

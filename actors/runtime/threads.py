@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -103,12 +103,6 @@ class Threads:
         return tuple(thread for thread in self.statistics().going_on if thread.path in paths)
 
 
-class HasThreads(Protocol):
-    """What this needs of the host of a tree."""
-
-    threads: Threads
-
-
 async def run_in_thread(
     function: Callable[..., R],
     *args: Any,
@@ -131,7 +125,7 @@ async def run_in_thread(
     policy = OnStop(on_stop)
     caller = CURRENT.get()
     # Outside of a tree there is nobody to show it to.
-    threads = Threads() if caller is None else cast(HasThreads, caller.host).threads
+    threads = Threads() if caller is None else caller.host.threads
     call = _Call()
 
     def in_thread() -> Any:

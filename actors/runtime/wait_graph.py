@@ -82,7 +82,7 @@ def _nowhere(_node: Hashable) -> bool:
 
 
 class WaitGraph:
-    """The waits of one tree.
+    """The waits of one run: of all trees in it.
 
     ``name`` gives the readable name of a node. ``standing`` gives the one wait that a
     node has by a mark of its own, without an entry here, or None: the cheap form for a

@@ -1,7 +1,8 @@
-"""A stage for supervisors: children that do as a test tells them, and one log of what they did."""
+"""A stage for supervisors: children that do as a test tells them, and one log of what they did. A bench for actors."""
 
 from collections import Counter
 from collections.abc import Hashable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 
 from actors.runtime.child import Child
 from actors.runtime.exits import Exit, Reason
+from actors.runtime.named import Named
 from actors.runtime.open_supervisor import SupervisionTree, open_supervisor
 from actors.runtime.plan import Report
 from actors.runtime.restart import Restart
@@ -168,3 +170,37 @@ class Stage:
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
+
+
+class Bench:
+    """A tree with its log and its reports."""
+
+    def __init__(self, tree: SupervisionTree, top: Any, reports: list[Report]) -> None:
+        self.tree, self.top, self.reports = tree, top, reports
+
+    async def ref(self, id: str) -> Any:
+        listed = await self.top.which_child(id)
+        return listed.ref
+
+    def named(self, name: str, **more: Any) -> Named:
+        return Named(self.tree.host, name, **more)
+
+    @property
+    def letters(self) -> dict[str, int]:
+        return dict(self.tree.host.dead_letters.statistics().by_cause)
+
+
+@asynccontextmanager
+async def open_bench(*specs: ChildSpec, intensity: int = 100, **flags: Any):
+    reports: list[Report] = []
+    tree = open_supervisor(
+        specs, {"intensity": intensity, **flags}, on_report=lambda _path, report: reports.append(report)
+    )
+    async with tree as top:
+        yield Bench(tree, top, reports)
+
+
+@pytest.fixture
+def bench() -> Any:
+    """Give what opens a bench: ``async with bench(spec, spec) as b``."""
+    return open_bench

@@ -33,6 +33,7 @@ ENDS = {
     "an error": LEAF,
     "without a text": attrs.evolve(LEAF, cause=ValueError()),
     "killed": Exit("top/a", Reason.killed, 1.0, asked_at=0.0),
+    "killed after a request": Exit("top/a", Reason.killed, 1.0, payload="the\nshift is over", asked_at=0.0),
     "still there": Exit("top/a", Reason.killed, 1.0, asked_at=0.0, left=False),
     "clean": Exit("top/a", Reason.normal, 1.0),
     "lost": Exit("top/a", Reason.shutdown, 1.0, lost=OSError("flush failed")),
@@ -56,6 +57,7 @@ GOLDEN = """\
 an error: top/db/reader: ValueError: no such table
 without a text: top/db/reader: ValueError
 killed: top/a: killed
+killed after a request: top/a: killed (the shift is over)
 still there: top/a: killed; its task did not end
 clean: top/a: normal
 lost: top/a: shutdown; an error was raised while it was stopped: OSError: flush failed
@@ -75,6 +77,13 @@ lines: a: ValueError: one two three
 
 def test_every_kind_of_end_is_one_line():
     assert "".join(f"{name}: {end.blame()}\n" for name, end in ENDS.items()) == GOLDEN
+
+
+@pytest.mark.parametrize("name", [name for name, end in ENDS.items() if not end.clean])
+def test_the_error_of_a_child_that_failed_is_the_line_of_its_leaf(name: str):
+    error = ChildFailed(ENDS[name])
+    assert str(error) == error.leaf.blame()
+    assert str(ChildFailed(failed("root", ENDS[name]))) == str(error)
 
 
 def test_the_line_stays_short_however_much_there_is_to_tell():

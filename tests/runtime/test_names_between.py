@@ -198,3 +198,16 @@ async def test_a_supervisor_is_administered_by_its_name(autojump_clock):
         assert (await (await pool.ref(timeout=1)).count_children()).specs == 0
     with pytest.raises(ActorGone, match="noproc"):
         await Named(it.host, "n").ref()
+
+
+@pytest.mark.parametrize("kind", ["task", "supervisor"])
+async def test_what_takes_no_messages_says_so_by_its_name(kind, autojump_clock):
+    it = tree(spec(kind), flags=QUICK)
+    async with it:
+        named = Named(it.host, "n", patient=True)
+        with pytest.raises(TypeError, match=r"'n' names top/a, which takes no messages; use its handle"):
+            named.tell("hello")
+        for leave in (named.send, named.ask):
+            with pytest.raises(TypeError, match=r"'n' names top/a, which takes no messages; use its handle"):
+                await leave("hello")
+        assert (await named.ref()).exit is None and len(it.host.dead_letters) == 0

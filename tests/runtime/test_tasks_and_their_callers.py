@@ -92,26 +92,13 @@ async def test_a_linked_task_that_fails_before_its_caller_goes_on_ends_it_with_i
         assert isinstance(caller.exit.cause, KeyError)
 
 
-async def test_a_caller_that_traps_ends_hears_the_true_end_of_a_quick_task(autojump_clock):
+@pytest.mark.parametrize(("linked", "caller_kind"), [(True, Trapping), (False, Caller)], ids=["traps ends", "unlinked"])
+async def test_a_caller_hears_the_true_end_of_a_task_that_ended_before_it_went_on(autojump_clock, linked, caller_kind):
     async def start(me: Caller) -> Any:
         for function in (same, fail):
-            await start_task(me.me.whereis("pool"), function, 1)
+            await start_task(me.me.whereis("pool"), function, 1, linked=linked)
 
-    async with tree_with(Trapping) as top, trio.open_nursery() as nursery:
-        caller = await ref_of(top, "caller")
-        await start_busily(top, nursery)
-        caller.tell(start)
-        await trio.sleep(0.2)
-        heard = (await caller.get_state())["heard"]
-        assert [message.exit.reason for message in heard] == [Reason.normal, Reason.error]
-
-
-async def test_an_unlinked_task_that_ends_before_its_caller_goes_on_leaves_a_down_with_the_true_reason(autojump_clock):
-    async def start(me: Caller) -> Any:
-        for function in (same, fail):
-            await start_task(me.me.whereis("pool"), function, 1, linked=False)
-
-    async with tree_with(Caller) as top, trio.open_nursery() as nursery:
+    async with tree_with(caller_kind) as top, trio.open_nursery() as nursery:
         caller = await ref_of(top, "caller")
         await start_busily(top, nursery)
         caller.tell(start)

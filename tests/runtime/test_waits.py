@@ -8,10 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from actors.errors import WouldDeadlock
+from actors.errors import ActorGone, WouldDeadlock
 from actors.runtime.actor import LATER, Call
 from actors.runtime.behaviour import Behaviour
 from actors.runtime.open_supervisor import open_supervisor
+from actors.runtime.plan import Report
 from actors.runtime.specs import ChildSpec
 from actors.runtime.supervise import supervise
 from actors.runtime.tasks import start_task, stream
@@ -38,6 +39,14 @@ async def doers(*names: str, mailbox: int = 1024) -> AsyncIterator[Any]:
             assert len(tree.host.waits) == 0
 
 
+async def hello(_me: Doer) -> str:
+    return "hello"
+
+
+async def sleeps(_me: Doer) -> None:
+    await trio.sleep(1)
+
+
 async def cycle_of(wait: Any) -> Any:
     try:
         return await wait
@@ -48,28 +57,32 @@ async def cycle_of(wait: Any) -> Any:
 # ── a wait that is over is out of the graph before its task runs ────────────
 
 
-async def test_whoever_was_answered_may_be_asked_at_once(autojump_clock):
+@pytest.mark.parametrize(
+    ("wait", "mailbox"),
+    [(lambda b: b.ask(hello), 1024), (lambda b: b.send(hello), 1), (lambda b: b.get_state(), 1024)],
+    ids=["was answered", "found room", "has looked inside"],
+)
+async def test_whoever_waits_no_more_may_be_asked_before_it_runs(autojump_clock, wait: Any, mailbox: int):
     seen: list[Any] = []
-    async with doers("a", "b") as (_, _, a, b):
-
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
-        async def sleeps(_me: Doer) -> None:
-            await trio.sleep(1)
+    async with doers("a", "b", mailbox=mailbox) as (_, _, a, b):
 
         async def asks_a(_me: Doer) -> None:
-            # The answer to the ask is on its way, and its asker has not run since.
+            # What a waited for came in this very step, and a has not run since.
             seen.append(await cycle_of(a.ask(hello)))
 
-        async def asks_b(_me: Doer) -> None:
-            await b.ask(hello)
+        async def waits_for_b(_me: Doer) -> None:
+            await wait(b)
 
         b.tell(sleeps)
-        a.tell(asks_b)
         await trio.testing.wait_all_tasks_blocked()
-        # It lies behind the ask in the mailbox of b, which takes both in one step.
-        b.tell(asks_a)
+        # In every case b takes it in the step in which the wait of a ends.
+        before = mailbox == 1
+        if before:
+            b.tell(asks_a)
+        a.tell(waits_for_b)
+        await trio.testing.wait_all_tasks_blocked()
+        if not before:
+            b.tell(asks_a)
         await trio.sleep(3)
     assert seen == ["hello"]
 
@@ -85,9 +98,6 @@ async def test_whoever_was_answered_later_by_the_call_may_be_asked_in_the_same_s
             calls[0].answer("late")
             return seen.append(await cycle_of(message.ask(hello)))
 
-    async def hello(_me: Doer) -> str:
-        return "hello"
-
     seen: list[Any] = []
     async with doers("a") as (top, pool, a):
         keeps = (await pool.start_child(ChildSpec("keeps", Keeps))).ref
@@ -101,56 +111,6 @@ async def test_whoever_was_answered_later_by_the_call_may_be_asked_in_the_same_s
             keeps.tell(a)
         await trio.testing.wait_all_tasks_blocked()
     assert seen == ["hello"] and top.path == "top"
-
-
-async def test_whoever_found_room_may_be_asked_at_once(autojump_clock):
-    seen: list[Any] = []
-    async with doers("a", "b", mailbox=1) as (_, _, a, b):
-
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
-        async def sleeps(_me: Doer) -> None:
-            await trio.sleep(1)
-
-        async def asks_a(_me: Doer) -> None:
-            # Taking this message made room for what a sends, and a has not run since.
-            seen.append(await cycle_of(a.ask(hello)))
-
-        async def sends(_me: Doer) -> None:
-            await b.send(hello)
-
-        b.tell(sleeps)
-        await trio.testing.wait_all_tasks_blocked()
-        b.tell(asks_a)
-        a.tell(sends)
-        await trio.sleep(3)
-    assert seen == ["hello"]
-
-
-async def test_whoever_has_looked_inside_may_be_asked_at_once(autojump_clock):
-    seen: list[Any] = []
-    async with doers("a", "b") as (_, _, a, b):
-
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
-        async def sleeps(_me: Doer) -> None:
-            await trio.sleep(1)
-
-        async def asks_a(_me: Doer) -> None:
-            seen.append(await cycle_of(a.ask(hello)))
-
-        async def looks(_me: Doer) -> None:
-            await b.get_state()
-
-        b.tell(sleeps)
-        b.tell(asks_a)
-        await trio.testing.wait_all_tasks_blocked()
-        # The look is served between the two, in one step with the second.
-        a.tell(looks)
-        await trio.sleep(3)
-    assert seen == ["hello"]
 
 
 # ── no edge ─────────────────────────────────────────────────────────────────
@@ -188,9 +148,6 @@ async def test_a_task_outside_any_handling_adds_no_edge(autojump_clock):
     async with doers("a", "b") as (_, _, a, b):
         gate = trio.Event()
 
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
         async def asks_a(_me: Doer) -> Any:
             return await cycle_of(a.ask(hello))
 
@@ -214,21 +171,18 @@ async def test_a_task_outside_any_handling_adds_no_edge(autojump_clock):
 async def test_an_ask_that_was_given_up_leaves_no_edge(autojump_clock, how: str):
     async with doers("a", "b") as (top, _, a, b):
 
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
-        async def sleeps(_me: Doer) -> None:
+        async def sleeps_long(_me: Doer) -> None:
             await trio.sleep(10)
 
         async def gives_up(_me: Doer) -> None:
             if how == "timeout":
                 with pytest.raises(trio.TooSlowError):
-                    await b.ask(sleeps, timeout=1)
+                    await b.ask(sleeps_long, timeout=1)
             elif how == "cancel":
                 with trio.move_on_after(1):
-                    await b.ask(sleeps)
+                    await b.ask(sleeps_long)
             else:
-                await b.ask(sleeps)
+                await b.ask(sleeps_long)
 
         async def asks_a(_me: Doer) -> Any:
             return await cycle_of(a.ask(hello))
@@ -250,9 +204,6 @@ async def test_an_ask_that_was_given_up_leaves_no_edge(autojump_clock, how: str)
 async def test_a_behaviour_that_awaits_the_result_of_a_task_that_asks_it_back_is_told(autojump_clock):
     async with doers("boss") as (_, pool, boss):
         began = trio.current_time()
-
-        async def hello(_me: Doer) -> str:
-            return "hello"
 
         async def asks_back(seconds: float) -> Any:
             await trio.sleep(seconds)
@@ -279,9 +230,6 @@ async def test_a_behaviour_that_awaits_the_result_of_a_task_that_asks_it_back_is
 async def test_a_task_that_is_awaited_and_asks_somebody_else_is_no_cycle(autojump_clock):
     async with doers("boss", "other") as (_, pool, boss, other):
 
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
         async def asks_other() -> Any:
             return await other.ask(hello)
 
@@ -294,9 +242,6 @@ async def test_a_task_that_is_awaited_and_asks_somebody_else_is_no_cycle(autojum
 
 async def test_a_result_that_did_not_come_in_time_leaves_no_edge(autojump_clock):
     async with doers("boss") as (_, pool, boss):
-
-        async def hello(_me: Doer) -> str:
-            return "hello"
 
         answers: list[Any] = []
 
@@ -319,9 +264,6 @@ async def test_a_result_that_did_not_come_in_time_leaves_no_edge(autojump_clock)
 async def test_a_stream_whose_item_asks_its_reader_closes_a_cycle_that_is_named(autojump_clock, item_first: bool):
     async with doers("boss") as (_, pool, boss):
 
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
         async def asks_back(_number: int) -> Any:
             await trio.sleep(0 if item_first else 2)
             return await cycle_of(boss.ask(hello))
@@ -342,9 +284,6 @@ async def test_a_stream_whose_item_asks_its_reader_closes_a_cycle_that_is_named(
 async def test_whoever_waits_by_the_ref_of_a_task_that_asks_it_back_is_told(autojump_clock):
     async with doers("boss") as (_, pool, boss):
 
-        async def hello(_me: Doer) -> str:
-            return "hello"
-
         async def asks_back() -> Any:
             await trio.sleep(1)
             return await cycle_of(boss.ask(hello))
@@ -355,6 +294,122 @@ async def test_whoever_waits_by_the_ref_of_a_task_that_asks_it_back_is_told(auto
             return task.ref.child.value
 
         assert (await boss.ask(waits))[1] == "top/boss"
+
+
+# ── cycles ──────────────────────────────────────────────────────────────────
+
+
+class Asks(Behaviour):
+    """Asks whom it is told to ask."""
+
+    async def receive(self, message: Any, call: Call | None) -> Any:
+        path: list[Any] = list(message)
+        if not path:
+            return "end"
+        return await path[0].ask(path[1:], timeout=1000)
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abc"])
+async def test_N16_an_ask_that_would_close_a_cycle_raises_at_once_and_names_it(autojump_clock, names: str):
+    reports: list[Report] = []
+    specs = [ChildSpec(name, Asks, restart="temporary") for name in "abc"]
+    async with open_supervisor(specs, on_report=lambda _path, report: reports.append(report)) as top:
+        refs = {name: (await top.which_child(name)).ref for name in "abc"}
+        began = trio.current_time()
+        with pytest.raises(ActorGone):
+            await refs["a"].ask([refs[name] for name in [*names[1:], "a"]], timeout=5000)
+        assert trio.current_time() == began
+        # Who is told first, the asker or the supervisor, is not promised.
+        await trio.testing.wait_all_tasks_blocked()
+        cause = reports[0].end.cause
+        assert isinstance(cause, WouldDeadlock)
+        assert cause.cycle[0] == cause.cycle[-1] and len(cause.cycle) == len(names) + 1
+        # Nobody waits any more, so nothing is left in the graph.
+        await trio.sleep(1)
+        assert len(refs["a"]._actor.host.waits) == 0
+
+
+async def test_a_chain_of_asks_that_closes_no_cycle_is_answered(autojump_clock, bench):
+    async with bench(*(ChildSpec(name, Asks) for name in "abc")) as b:
+        refs = [await b.ref(name) for name in "abc"]
+        assert await refs[0].ask([refs[1], refs[2]]) == "end"
+        assert len(b.tree.host.waits) == 0
+
+
+async def test_a_send_to_the_full_mailbox_of_who_waits_for_the_sender_raises(autojump_clock, bench):
+    class Sends(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            await trio.sleep(1)
+            await asks.send("x")
+
+    async with bench(ChildSpec("asks", Asks, mailbox=1), ChildSpec("sends", Sends, restart="temporary")) as b:
+        asks, sends = await b.ref("asks"), await b.ref("sends")
+        asks.tell([sends])
+        await trio.testing.wait_all_tasks_blocked()
+        asks.tell([])
+        await trio.sleep(2)
+        assert isinstance(sends.exit.cause, WouldDeadlock)
+        assert "room in the mailbox of top/asks" in str(sends.exit.cause)
+
+
+async def test_an_init_that_asks_the_supervisor_that_waits_for_it_is_told_of_the_cycle(autojump_clock, bench):
+    class AsksUp(Behaviour):
+        async def init(self) -> None:
+            await b.top.count_children()
+
+    async with bench() as b:
+        began = trio.current_time()
+        answer = await b.top.start_child(ChildSpec("up", AsksUp))
+        assert answer.word == "error" and trio.current_time() == began
+        assert answer.reason.cause.cycle == ("top/up", "top", "top/up")
+        assert (await b.top.count_children()).specs == 0
+
+
+async def test_a_child_that_waits_for_its_own_end_is_told_and_nothing_is_stopped(autojump_clock, bench):
+    class EndsItself(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            try:
+                await b.top.terminate_child("self")
+            except WouldDeadlock as error:
+                return error.cycle
+
+    async with bench(ChildSpec("self", EndsItself)) as b:
+        ref = await b.ref("self")
+        assert await ref.ask("end") == ("top", "top/self", "top")
+        assert ref.exit is None and len(b.tree.host.waits) == 0
+
+
+class LooksAtItself(Behaviour):
+    async def receive(self, message: Any, call: Call | None) -> Any:
+        return await self.me.ref.get_state()  # type: ignore[attr-defined]
+
+
+async def test_an_actor_that_looks_inside_itself_is_refused_and_the_run_goes_on(autojump_clock, bench):
+    async with bench(ChildSpec("self", LooksAtItself, restart="temporary")) as b:
+        ref = await b.ref("self")
+        with pytest.raises(ActorGone):
+            await ref.ask("x")
+        await trio.sleep(1)
+        assert isinstance(ref.exit.cause, WouldDeadlock)
+
+
+async def test_an_awaited_stop_that_closes_a_cycle_is_refused_at_once(autojump_clock, bench):
+    class Stops(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            try:
+                await message.stop()
+            except WouldDeadlock as error:
+                return error.cycle
+
+    class AsksBack(Behaviour):
+        async def receive(self, message: Any, call: Call | None) -> Any:
+            return await stops.ask(self.me.ref)
+
+    async with bench(ChildSpec("stops", Stops), ChildSpec("back", AsksBack)) as b:
+        stops, back = await b.ref("stops"), await b.ref("back")
+        began = trio.current_time()
+        assert await back.ask("x") == ("top/stops", "top/back", "top/stops")
+        assert trio.current_time() == began and back.exit is None
 
 
 # ── stash, after the last message ───────────────────────────────────────────

@@ -86,7 +86,7 @@ async def test_a_watcher_keeps_no_monitor_that_has_told_or_was_called_off(autoju
         await trio.sleep(0.1)
         state = await watcher.get_state()
         assert [down.exit.reason for down in state["heard"]] == [Reason.normal]
-        assert not watcher._actor.monitors
+        assert not watcher._actor.watchers
 
 
 async def test_two_that_were_linked_keep_nothing_of_each_other(autojump_clock):
