@@ -100,21 +100,13 @@ def _children(number: int) -> list[int]:
     return below
 
 
-async def end(leader: int, mark: str, began_with: Iterable[int]) -> tuple[int, ...]:
-    """Kill all of a command until nothing of it lives; give those that would not die.
+async def end(leaders: frozenset[int], mark: str, began_with: Iterable[int]) -> tuple[int, ...]:
+    """Kill all of the commands that carry one mark until nothing of them lives; give those that would not die.
 
-    ``began_with`` are processes that are known to belong to it. The leader itself
-    must not be reaped yet: so long its number, and that of its session, is taken.
+    ``began_with`` are processes that are known to belong to them. The leaders themselves
+    must not be reaped yet: so long their numbers, and those of their sessions, are taken.
 
     Cancellation: what was found was killed; whether more is left is unknown.
-    """
-    return await end_all(frozenset((leader,)), mark, began_with)
-
-
-async def end_all(leaders: frozenset[int], mark: str, began_with: Iterable[int]) -> tuple[int, ...]:
-    """Kill all of several commands that carry one mark, as `end` does for one.
-
-    Cancellation: as `end`.
     """
     known = set(began_with)
     # Before the first look, which takes a while.

@@ -109,8 +109,8 @@ class Workspace:
         return found
 
     def _names(self, path: str) -> list[str]:
-        place = _Place(self, path)
         pending = deque(self._parts(path, path))
+        place = _Place(self, path)
         links = 0
         try:
             for _ in range(MOST_STEPS):

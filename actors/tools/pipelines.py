@@ -5,17 +5,14 @@ What would be got wrong:
 - Everything was judged before this is called. A redirection is opened when its
   command starts, perhaps minutes after it was judged, and follows no link then:
   what a command before it made of the path is refused and not followed.
-- All commands of a line carry one mark and stay unreaped until the line is over,
-  so that their numbers are taken and killing their groups can hit nobody else.
-- Output is read until the last command has ended and a short grace after it,
-  never until the end of the file: an orphan that holds the pipe holds nobody up.
+- All commands of a line carry one mark and stay unreaped until the line is over;
+  it ends as one command does (`process_end.py`).
 - A program that is missing gives 127 and one that cannot be started 126, as in a
   shell, so that ``||`` can go on; a redirection that fails gives 1.
 """
 
 import os
 import secrets
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Final
@@ -26,20 +23,11 @@ import trio
 from actors.agents.confinement import Confinement
 from actors.agents.shell_line import Command, Join, Line, Pipeline, Redirect, Stream
 from actors.errors import ToolFailed
-from actors.tools.leftovers import (
-    KILL_SECONDS,
-    MARK,
-    descendants,
-    end_all,
-    has_proc,
-    kill_all,
-    kill_group,
-    new_mark,
-    writers,
-)
+from actors.tools.leftovers import new_mark
 from actors.tools.output import Capture
 from actors.tools.paths import Workspace, failing, shown
-from actors.tools.process import GRACE_SECONDS, OUTPUT_BYTES, Finished, Status, environment, not_started
+from actors.tools.process import OUTPUT_BYTES, Finished, Status, not_started, start
+from actors.tools.process_end import Printed, end_started, wait_unreaped
 from actors.tools.sandbox import Boundary, Channel, boundary
 from actors.tools.whole_files import open_regular
 
@@ -127,7 +115,7 @@ class LineRun:
         self._copies: set[int] = set()
         ours, self._write_end = os.pipe()
         self._reader = trio.lowlevel.FdStream(ours)
-        self._all_read = trio.Event()
+        self._printed = Printed(self._reader, sink)
         self._closed = False
         self.code: int | None = None
         self.hit: str | None = None
@@ -141,21 +129,15 @@ class LineRun:
         Cancellation: what was printed was given to the sink; `end` ends the rest.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read)
+            nursery.start_soon(self._printed.read)
             code = 0
             for pipeline in self._line.pipelines:
                 if _runs(pipeline.join, code):
                     code = await self._pipeline(pipeline)
             self.code = code
             self._close_write_end()
-            with trio.move_on_after(GRACE_SECONDS):
-                await self._all_read.wait()
+            await self._printed.wait_last_words()
             nursery.cancel_scope.cancel()
-
-    async def _read(self) -> None:
-        async for data in self._reader:
-            self._sink(bytes(data))
-        self._all_read.set()
 
     async def _pipeline(self, pipeline: Pipeline) -> int:
         """Run commands beside each other; the last one tells how it went."""
@@ -209,15 +191,14 @@ class LineRun:
 
     async def _begin(self, argv: tuple[str, ...], stdin: int, stdout: int, stderr: int) -> _Stage:
         through, channel = self._blocks.enter_context(self._around.behind(argv))
-        process = await trio.lowlevel.open_process(
-            list(argv if through is None else through.argv),
+        process = await start(
+            argv,
+            cwd=self._workspace.root,
+            mark=self._mark,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            cwd=self._workspace.root,
-            env={**environment(), **({} if through is None else through.env), MARK: self._mark},
-            pass_fds=() if through is None else through.pass_fds,
-            start_new_session=True,
+            through=through,
         )
         self._started.append(process)
         if channel is not None and stderr != self._write_end:
@@ -279,7 +260,8 @@ class LineRun:
     async def _code_of(self, stage: _Stage) -> int:
         """Wait for a command, and give its code, or its signal below zero."""
         try:
-            code = await self._wait_unreaped(stage.process)
+            unreaped = await wait_unreaped(stage.process)
+            code = _code_unreaped(stage.process.pid) if unreaped else await stage.process.wait()
             if stage.channel is None:
                 return code
             plain = Finished(Status.exited if code >= 0 else Status.signalled, abs(code), "", 0, 0.0)
@@ -293,20 +275,6 @@ class LineRun:
                 self._copies.remove(stage.stderr)
                 os.close(stage.stderr)
 
-    async def _wait_unreaped(self, process: trio.Process) -> int:
-        if sys.platform == "linux":
-            try:
-                handle = os.pidfd_open(process.pid)
-            except OSError:
-                # An old kernel; its number is free a moment too early then, as in `process.py`.
-                return await process.wait()
-            try:
-                await trio.lowlevel.wait_readable(handle)
-            finally:
-                os.close(handle)
-            return _code_unreaped(process.pid)
-        return await process.wait()
-
     # ── ending ──────────────────────────────────────────────────────────────
 
     async def end(self) -> tuple[int, ...]:
@@ -314,20 +282,9 @@ class LineRun:
 
         Cancellation: not while shielded, and it is bounded.
         """
-        leaders = frozenset(process.pid for process in self._started)
-        known = [below for leader in leaders for below in descendants(leader)]
-        for leader in leaders:
-            kill_group(leader)
-        leaked: tuple[int, ...] = ()
-        try:
-            if leaders and has_proc():
-                leaked = await end_all(leaders, self._mark, known)
-        finally:
-            with trio.move_on_after(KILL_SECONDS):
-                for process in self._started:
-                    await process.wait()
-        leaked = (*(process.pid for process in self._started if process.returncode is None), *leaked)
-        leaked = (*leaked, *await self._drain())
+        leaked = await end_started(self._started, self._mark)
+        self._close_write_end()
+        leaked = (*leaked, *await self._printed.drain())
         self.begun.set()
         await self._reader.aclose()
         self._blocks.close()
@@ -339,23 +296,6 @@ class LineRun:
         if not self._closed:
             self._closed = True
             os.close(self._write_end)
-
-    async def _drain(self) -> tuple[int, ...]:
-        """Read what was printed last, and end who still holds the pipe."""
-        self._close_write_end()
-        if not await self._read_on() and has_proc():
-            name = f"pipe:[{os.fstat(self._reader.fileno()).st_ino}]"
-            with trio.move_on_after(KILL_SECONDS):
-                kill_all(await writers(name))
-                if not await self._read_on():
-                    return tuple(await writers(name))
-        return ()
-
-    async def _read_on(self) -> bool:
-        if not self._all_read.is_set():
-            with trio.move_on_after(GRACE_SECONDS / 4):
-                await self._read()
-        return self._all_read.is_set()
 
 
 def _code_unreaped(number: int) -> int:

@@ -3,18 +3,13 @@
 No shell. A command runs in a session of its own, with an environment that is an
 allow-list, and nothing it started outlives the call: not a grandchild in the
 background, not one that left its session or lost its parent (`leftovers.py`
-finds them). The command itself is reaped last: until then its number is taken,
-and killing its group can hit nobody else.
-
-Output is read until the command ends and a short grace after it, never until
-the end of the file: an orphan that holds the pipe must not hold the call.
+finds them; how a command ends stands in `process_end.py`).
 """
 
 import errno
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -23,18 +18,9 @@ import attrs
 import trio
 
 from actors.agents.entry_text import bounded, clean
-from actors.tools.leftovers import (
-    KILL_SECONDS,
-    MARK,
-    descendants,
-    end,
-    has_proc,
-    kill_all,
-    kill_group,
-    new_mark,
-    writers,
-)
+from actors.tools.leftovers import MARK, new_mark
 from actors.tools.output import Capture
+from actors.tools.process_end import Printed, end_started, wait_unreaped
 
 # Enough to find programs, write in the right language and keep temporary files; never a key or a token.
 ALLOWED_ENVIRONMENT: Final = (
@@ -50,8 +36,6 @@ ALLOWED_ENVIRONMENT: Final = (
     "VIRTUAL_ENV",
 )
 OUTPUT_BYTES: Final = 200_000
-# After the command has ended, what is still in the pipe is read for so long.
-GRACE_SECONDS: Final = 0.2
 
 
 class Status(StrEnum):
@@ -97,6 +81,36 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in ALLOWED_ENVIRONMENT or name.startswith("LC_")}
 
 
+async def start(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    mark: str,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    more: Mapping[str, str] | None = None,
+    through: Through | None = None,
+) -> trio.Process:
+    """Start a command in a session of its own. ``more`` is added to its environment; ``through`` starts it for us.
+
+    Cancellation: it was not started.
+
+    Raises:
+        OSError, ValueError: it cannot be started; `not_started` says why.
+    """
+    return await trio.lowlevel.open_process(
+        list(argv if through is None else through.argv),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+        env={**environment(), **(more or {}), **({} if through is None else through.env), MARK: mark},
+        pass_fds=() if through is None else through.pass_fds,
+        start_new_session=True,
+    )
+
+
 async def run(
     argv: Sequence[str],
     *,
@@ -120,15 +134,15 @@ async def run(
     began = trio.current_time()
     mark = new_mark(secrets.token_hex(8))
     try:
-        process = await trio.lowlevel.open_process(
-            list(argv if through is None else through.argv),
+        process = await start(
+            argv,
+            cwd=cwd,
+            mark=mark,
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env={**environment(), **(more or {}), **({} if through is None else through.env), MARK: mark},
-            pass_fds=() if through is None else through.pass_fds,
-            start_new_session=True,
+            more=more,
+            through=through,
         )
     except (OSError, ValueError) as error:
         return not_started(argv[0], cwd, error)
@@ -160,12 +174,12 @@ class _Command:
     """A process that was started, and what it has printed."""
 
     def __init__(self, process: trio.Process, mark: str, capture: Capture) -> None:
+        assert process.stdout is not None
         self._process = process
         self._mark = mark
         self._capture = capture
+        self._printed = Printed(process.stdout, capture.feed)
         self._ended = False
-        # The end of the output was seen: nobody can write to it any more.
-        self._all_read = trio.Event()
 
     async def talk(self, stdin: bytes) -> None:
         """Feed and read until the command has ended and its last words are in.
@@ -173,36 +187,13 @@ class _Command:
         Cancellation: what was read is kept.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read)
+            nursery.start_soon(self._printed.read)
             if stdin:
                 nursery.start_soon(self._feed, stdin)
-            await self._wait_unreaped()
+            await wait_unreaped(self._process)
             self._ended = True
-            with trio.move_on_after(GRACE_SECONDS):
-                await self._all_read.wait()
+            await self._printed.wait_last_words()
             nursery.cancel_scope.cancel()
-
-    async def _wait_unreaped(self) -> None:
-        if sys.platform == "linux":
-            try:
-                handle = os.pidfd_open(self._process.pid)
-            except OSError:
-                # An old kernel. Below, the number is free a moment too early; it would have to be given
-                # to a new leader of a group within that moment for anybody to be hit.
-                pass
-            else:
-                try:
-                    await trio.lowlevel.wait_readable(handle)
-                    return
-                finally:
-                    os.close(handle)
-        await self._process.wait()
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for data in self._process.stdout:
-            self._capture.feed(bytes(data))
-        self._all_read.set()
 
     async def _feed(self, stdin: bytes) -> None:
         assert self._process.stdin is not None
@@ -218,37 +209,11 @@ class _Command:
 
         Cancellation: not while shielded, and it is bounded.
         """
-        known = descendants(self._process.pid)
-        kill_group(self._process.pid)
-        try:
-            leaked = await end(self._process.pid, self._mark, known) if has_proc() else ()
-        finally:
-            with trio.move_on_after(KILL_SECONDS):
-                await self._process.wait()
-        if self._process.returncode is None:
-            leaked = (self._process.pid, *leaked)
-        leaked = (*leaked, *await self._drain())
+        leaked = (*await end_started((self._process,), self._mark), *await self._printed.drain())
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 await pipe.aclose()
         return leaked
-
-    async def _drain(self) -> tuple[int, ...]:
-        """Read what was printed last, and end who still holds the pipe."""
-        assert self._process.stdout is not None
-        if not await self._read_on() and has_proc():
-            name = f"pipe:[{os.fstat(self._process.stdout.fileno()).st_ino}]"  # type: ignore[attr-defined]
-            with trio.move_on_after(KILL_SECONDS):
-                kill_all(await writers(name))
-                if not await self._read_on():
-                    return tuple(await writers(name))
-        return ()
-
-    async def _read_on(self) -> bool:
-        if not self._all_read.is_set():
-            with trio.move_on_after(GRACE_SECONDS / 4):
-                await self._read()
-        return self._all_read.is_set()
 
     def finished(self, seconds: float, leaked: tuple[int, ...]) -> Finished:
         """Say how it went."""

@@ -249,12 +249,6 @@ class Boundary:
         """Read from what a channel said what the end of a command alone does not tell."""
         return _told(self.plan, program, self._cwd, finished, said)
 
-    @contextmanager
-    def starting(self, argv: Sequence[str]) -> Iterator[Through | None]:
-        """As `behind`, for whoever does not listen."""
-        with self.behind(argv) as (through, _channel):
-            yield through
-
 
 @asynccontextmanager
 async def boundary(

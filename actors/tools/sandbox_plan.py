@@ -222,7 +222,7 @@ def plan_sandbox(mode: ExecSandbox | None, grants: Grants, can: Capabilities) ->
         return Plan(asked, Backend.bubblewrap, net, grants, namespaces=True)
     if can.landlock >= LEAST_LANDLOCK and (grants.net or can.namespaces or can.seccomp):
         return Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
-    missing = _missing(grants, can)
+    missing = _missing(can)
     net = Net.open if grants.net else Net.not_held
     everything = (f"{asked}: {missing}",)
     if mode is None:
@@ -232,7 +232,7 @@ def plan_sandbox(mode: ExecSandbox | None, grants: Grants, can: Capabilities) ->
     return Plan(asked, Backend.none, net, grants, not_held=everything, problem=problem)
 
 
-def _missing(grants: Grants, can: Capabilities) -> str:
+def _missing(can: Capabilities) -> str:
     if can.landlock >= LEAST_LANDLOCK:
         return "the policy denies the network, and landlock alone cannot"
     if can.landlock:

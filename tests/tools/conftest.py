@@ -2,7 +2,9 @@
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -15,6 +17,9 @@ from actors.agents.exec_judging import judge_command
 from actors.agents.judging import FileText
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, ActRefused, Refusal
+from actors.tools.process import Finished
+from actors.tools.sandbox import detect, run_confined
+from actors.tools.sandbox_plan import Capabilities
 
 
 def _no_nursery(*_: object) -> None:
@@ -128,3 +133,62 @@ def marker() -> Marker:
     if not os.path.isdir("/proc/self"):
         pytest.skip("needs /proc to see which processes live")
     return Marker(f"600.{secrets.randbelow(10**12):012d}")
+
+
+# ── boundaries ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def outside(root: Path) -> Path:
+    """A directory beside the workspace, with a file that must stay as it is."""
+    beside = root.parent / "outside"
+    beside.mkdir()
+    (beside / "victim").write_text("as it was")
+    (beside / "victim").chmod(0o644)
+    return beside
+
+
+@pytest.fixture
+def can(request: pytest.FixtureRequest) -> Capabilities:
+    """This machine as if it had no other backend than the one that a test names."""
+    has = detect()
+    backends = {
+        "namespaces": (has.landlock and has.namespaces, "needs landlock, and the right to make namespaces"),
+        "users": (has.landlock and has.namespaces, "needs landlock, and the right to make namespaces"),
+        "rules": (has.landlock and has.seccomp, "needs landlock, and a machine whose system calls we know"),
+        "bubblewrap": (has.bubblewrap, "bubblewrap is not installed here, or does not work"),
+    }
+    there, why = backends[request.param]
+    if not there:
+        pytest.skip(why)
+    if request.param == "bubblewrap":
+        return has
+    without = attrs.evolve(has, bubblewrap=None)
+    if request.param == "users":
+        return attrs.evolve(without, root=False)
+    return attrs.evolve(without, namespaces=False) if request.param == "rules" else without
+
+
+Runs = Callable[..., Awaitable[Finished]]
+
+
+@pytest.fixture
+def python() -> Runs:
+    """What runs a program of Python behind a boundary."""
+
+    async def python(code: str, root: Path, confinement: Confinement, can=None, timeout=20.0) -> Finished:
+        program = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code)]
+        return await run_confined(program, cwd=str(root), timeout=timeout, confinement=confinement, capabilities=can)
+
+    return python
+
+
+@pytest.fixture
+def shell() -> Runs:
+    """What runs a line of a shell behind a boundary."""
+
+    async def shell(line: str, root: Path, confinement: Confinement, can=None, timeout=20.0) -> Finished:
+        program = ["sh", "-c", line]
+        return await run_confined(program, cwd=str(root), timeout=timeout, confinement=confinement, capabilities=can)
+
+    return shell
