@@ -66,7 +66,7 @@ class Agent(Child):
         limits: its own limits, already narrowed.
     """
 
-    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "began_before", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "past", "paused_below", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage", "was_queued")  # noqa: E501
+    __slots__ = ("_about", "_args", "_behaviour", "_spawned", "_timer", "_waits", "background", "behind", "below", "commit", "depth", "estimated", "former", "held", "latest_wait", "limits", "outcome", "over", "own_microdollars", "own_overrun", "own_tokens", "past", "paused_below", "place", "said", "seat", "shield", "since", "started_at", "steps", "terminal", "tree", "usage")  # noqa: E501
 
     def __init__(
         self,
@@ -102,9 +102,6 @@ class Agent(Child):
         self.commit: trio.CancelScope | None = None
         # What it did in a process that is gone; its loop takes it up.
         self.past: PastAgent | None = None
-        # Seconds since it started, if a process before this one started it; and whether it was only queued there.
-        self.began_before: float | None = None
-        self.was_queued = False
         # Where it was made: step and ordinal of the call, for rows. Zero for a plain spawn.
         self.place = (0, 0)
         self.own_tokens = 0
@@ -352,7 +349,6 @@ class Agent(Child):
             child.place = place
             if self.tree.past is not None:
                 child.remember(self.tree.past.agent(child.path))
-                child.was_queued = (self.path, *place) in self.tree.past.backlog
         self._spawned += 1
         self.start_child(child)
         # Its place in line is that of this call, whenever its task first runs.
@@ -368,7 +364,6 @@ class Agent(Child):
         self.own_tokens, self.own_microdollars = past.own_tokens, past.own_microdollars
         self.own_overrun, self.estimated = past.own_overrun, past.estimated
         self.usage, self.said = past.usage, past.said
-        self.began_before = past.age
         for each in past.children:
             if each.end is not None and each.reported:
                 self.add_below(each.end.usage, each.end.turns)
@@ -394,45 +389,50 @@ class Agent(Child):
             await trio.lowlevel.checkpoint()
         if self.limits.max_duration is not None:
             # The time in which no process drove it counts too.
-            at = trio.current_time() + self.limits.max_duration - (self.began_before or 0.0)
+            at = self._start_time() + self.limits.max_duration
             self._timer = self.host.deadlines.at(at, self._out_of_time)
             if at <= trio.current_time():
                 # It was over before this process began: nothing more is paid for.
-                self.started_at = trio.current_time() - (self.began_before or 0.0)
+                self.started_at = self._start_time()
                 self._out_of_time()
                 await trio.sleep_forever()
         if self.seat is not WORKING:
             await self.tree.slots.wait_turn(self)
             self.since = self.tree.now()
-        elif self.was_queued:
+        elif self.tree.was_queued(self):
             self.tree.dropped_from_queue(self)
         if self.tree.ledger.halted is not None:
             # Its turn came between the halt and its own stop: it begins nothing.
             self.tree.slots.give_back(self)
             await trio.sleep_forever()
         if self.tree.recorder is not None:
-            self.started_at = trio.current_time() - (self.began_before or 0.0)
+            self.started_at = self._start_time()
             await self._record_start()
         return await self._behaviour(self, *self._args)
 
+    def _start_time(self) -> float:
+        """Give when it started, on trio's clock; ask before its work begins. A process before this one may have."""
+        return trio.current_time() - (0.0 if self.past is None else self.past.age)
+
     async def _record_start(self) -> None:
-        about = self.about
         recorder = self.tree.recorder
         assert recorder is not None
-        if self.began_before is not None:
+        if self.past is not None:
             await recorder.append(RunResumed(self.run_id, self.steps))
             await recorder.emit(self, "resumed", step=self.steps)
             return
-        await recorder.append(*self.start_rows())
-        await recorder.emit(self, "started", goal=about.goal)
+        rows = self.start_rows()
+        await recorder.append(*rows)
+        await recorder.emit(self, "started", goal=rows[0].goal)
 
     def start_rows(self) -> list[Any]:
         """Give the rows of the start. Whoever spawned for a call writes of the spawn itself."""
-        if self.began_before is not None:
+        if self.past is not None:
             return []
-        rows: list[Any] = [self.start_row()]
-        if isinstance(self.parent, Agent) and self._about is None:
-            rows.append(AgentEvent(self.parent.run_id, 0, "spawn", self.about.goal, self.run_id))
+        start = self.start_row()
+        rows: list[Any] = [start]
+        if start.parent_run_id is not None and self._about is None:
+            rows.append(AgentEvent(start.parent_run_id, 0, "spawn", start.goal, start.run_id))
         return rows
 
     def start_row(self) -> RunStarted:
@@ -510,7 +510,7 @@ class Agent(Child):
             self.tree.slots.give_back(self)
             if self.tree.recorder is not None:
                 decided = None if self.outcome is None else self.outcome.text()
-                self.tree.recorder.note(self, RunStatus(self.run_id, "draining", decided))
+                self.tree.recorder.append_nowait(RunStatus(self.run_id, "draining", decided))
 
     def close_held(self) -> None:
         """Close what is held for calls that nobody will answer any more."""
@@ -518,7 +518,7 @@ class Agent(Child):
             # Whether its request was billed is unknown, so it is charged in full.
             settlement = self.ledger.settle_nowait(reservation, None)
             if self.tree.recorder is not None:
-                self.tree.recorder.note(self, settled_row(self.run_id, reservation, settlement))
+                self.tree.recorder.append_nowait(settled_row(self.run_id, reservation, settlement))
 
     def _exit(self, reason: Reason, raised: BaseException | None, lost: BaseException | None) -> Exit:
         end = super()._exit(reason, raised, lost)

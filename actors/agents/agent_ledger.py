@@ -189,7 +189,7 @@ class AgentLedger:
                     # It ended while a task of somebody else waited in its name. Nothing was sent.
                     settlement = self._ledger.settle_nowait(held, 0)
                     if agent.tree.recorder is not None:
-                        agent.tree.recorder.note(agent, settled_row(agent.run_id, held, settlement))
+                        agent.tree.recorder.append_nowait(settled_row(agent.run_id, held, settlement))
                     raise Stopping(f"the work of {agent.path} is over; nothing is reserved in its name")
                 agent.held = agent.held or {}
                 agent.held[held.id] = held
@@ -212,7 +212,7 @@ class AgentLedger:
         self._count(reservation, settlement, usage)
         agent = self._agent
         if agent.tree.recorder is not None:
-            agent.tree.recorder.note(agent, settled_row(agent.run_id, reservation, settlement))
+            agent.tree.recorder.append_nowait(settled_row(agent.run_id, reservation, settlement))
         return settlement
 
     def settle_nowait(self, reservation: Reservation, usage: Usage | int | None, microdollars: int = 0) -> Settlement:

@@ -83,7 +83,7 @@ class Background:
         ]
         if rows:
             self._places += len(rows)
-            recorder.note(self._agent, *rows)
+            recorder.append_nowait(*rows)
         for child in drained:
             if not _interrupted(child):
                 self._tell("child_collected", child, step=step, outcome=_outcome(child), drained=True)
@@ -92,7 +92,7 @@ class Background:
         agent = self._agent
         recorder = agent.tree.recorder
         if recorder is not None:
-            recorder.note(agent, recorder.event(agent.path, agent.depth, kind, {"child": child.path, **facts}))
+            recorder.append_nowait(recorder.event(agent.path, agent.depth, kind, {"child": child.path, **facts}))
 
 
 def background_of(agent: Agent) -> Background:

@@ -128,7 +128,7 @@ class _Reading:
     def _value(self, place: int, raw: str) -> Value:
         block = _BLOCK.fullmatch(raw)
         if block is not None:
-            return self._block(place, block["kind"], block["chomp"])
+            return self._block(block["kind"], block["chomp"])
         if not raw or raw.startswith("#"):
             return self._items()
         if raw[0] == "[":
@@ -265,7 +265,7 @@ class _Reading:
 
     # ── texts of several lines ──────────────────────────────────────────────
 
-    def _block(self, place: int, kind: str, chomp: str) -> str:
+    def _block(self, kind: str, chomp: str) -> str:
         taken: list[str] = []
         indent = 0
         while self._next < len(self._lines):

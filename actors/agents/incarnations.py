@@ -122,8 +122,7 @@ class Incarnations:
         detail = f"{agent.path} incarnation {number} after {wait:g} s: {former.cause or former.reason}"
         facts = {"incarnation": number, "wait": wait, "reason": former.reason, "cause": former.cause}
         parent: Any = agent.parent
-        recorder.note(
-            agent,
+        recorder.append_nowait(
             AgentEvent(parent.run_id, agent.steps, "restart", detail, agent.run_id, former.spent_tokens),
             recorder.event(agent.path, agent.depth, "restarted", {**facts, "failure": former.failure}),
         )
@@ -134,7 +133,7 @@ class Incarnations:
         recorder = agent.tree.recorder
         if recorder is not None and why is not Why.not_asked:
             facts = {"incarnation": agent.incarnation, "why": why, "cause": cause}
-            recorder.note(agent, recorder.event(agent.path, agent.depth, "not_restarted", facts))
+            recorder.append_nowait(recorder.event(agent.path, agent.depth, "not_restarted", facts))
         if why is Why.halt_tree:
             agent.tree.halt_nowait(HaltKind.policy, by=agent.path, reason=f"a refused key: {cause}")
         if why is Why.exhausted and raised is not None:

@@ -28,7 +28,8 @@ from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
 from actors.agents.loop_children import Children, failed
-from actors.agents.model_input import clean_call, estimate_of, read_arguments
+from actors.agents.model_cost import cost_of, priced_model, quote_of
+from actors.agents.model_input import clean_call, read_arguments
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.past import PastAgent, PastAnswer
 from actors.agents.policy import Policy
@@ -38,6 +39,7 @@ from actors.agents.ports import (
     CompletionRequest,
     Observation,
     ObservationKind,
+    Provider,
     Tool,
     ToolCall,
 )
@@ -46,11 +48,7 @@ from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import retry_delay
 from actors.agents.reviewing import refused_endpoints
 from actors.agents.roster import AgentDef
-from actors.agents.rows import (
-    AgentEvent,
-    AttemptMade,
-    Settled,
-)
+from actors.agents.rows import AgentEvent, AttemptMade, Settled
 from actors.agents.services import Services
 from actors.agents.spawning import NAME as SPAWN
 from actors.agents.step_rows import (
@@ -65,7 +63,7 @@ from actors.agents.step_rows import (
 from actors.agents.transcript import Transcript
 from actors.agents.turns import Event, Phase, StepFacts, advance, after_step
 from actors.agents.verification import CriterionKind
-from actors.containment.ledger_state import Draw, Quote, Reservation, Settlement
+from actors.containment.ledger_state import Draw, Reservation, Settlement
 from actors.containment.usage import Usage
 from actors.errors import (
     BudgetExceeded,
@@ -105,7 +103,7 @@ class Job:
     @property
     def priced_model(self) -> str | None:
         """Name the model whose price counts."""
-        return self.model or getattr(self.services.provider, "default_model", None)
+        return priced_model(self.services.provider, self.model)
 
     def about(self) -> About:
         """Say what the store is told at the start."""
@@ -284,12 +282,12 @@ class Loop:
         attempt = before
         while True:
             attempt += 1
-            await self._keep_pace()
+            await self.keep_pace(self.services.provider)
             got = await self._attempt(step, attempt, late)
             if not isinstance(got, ProviderError):
                 return got
-            delay = self._delay_before_retry(got, attempt - before)
-            if delay is None:
+            delay = self.delay_before_retry(self.services.provider, got, attempt - before)
+            if delay is None or self._over_own_time(delay):
                 # Whether a later run may try again stays known.
                 return self._end(OutcomeKind.escalated, retryable=got.retryable, message=bounded(str(got), 2_000))
             self._move(Event.failed_for_now)
@@ -298,14 +296,17 @@ class Loop:
                 await trio.sleep(delay)
             self._move(Event.wait_over)
 
-    async def _keep_pace(self) -> None:
-        """Wait while the provider has asked everybody to: one 429 slows all siblings."""
-        wait = self.services.pace.wait_needed(self.services.provider.name, trio.current_time())
+    async def keep_pace(self, provider: Provider) -> None:
+        """Wait while a provider has asked everybody to: one 429 slows all siblings.
+
+        Cancellation: nothing was asked.
+        """
+        wait = self.services.pace.wait_needed(provider.name, trio.current_time())
         if wait > 0:
             async with self.agent.waiting(WaitFor.rate):
                 await trio.sleep(wait)
 
-    def _delay_before_retry(self, error: ProviderError, attempt: int) -> float | None:
+    def delay_before_retry(self, provider: Provider, error: ProviderError, attempt: int) -> float | None:
         """Give the seconds until the next attempt; None when there is none."""
         if not error.retryable or attempt > self.contract.max_retries:
             return None
@@ -313,20 +314,20 @@ class Loop:
         delay = retry_delay(
             attempt, base=retry.base, max=retry.max, retry_after=error.retry_after, jitter=self.services.chance()
         )
-        now = trio.current_time()
         if error.kind is ProviderErrorKind.rate_limited:
-            self.services.pace.note(self.services.provider.name, now + delay)
-        limit = self.contract.max_duration
-        started = self.agent.started_at
-        # It never sleeps past its own time: then it escalates instead.
-        if limit is not None and started is not None and now + delay >= started + limit:
-            return None
+            self.services.pace.note(provider.name, trio.current_time() + delay)
         return delay
+
+    def _over_own_time(self, delay: float) -> bool:
+        """Tell whether it would sleep past its own time: then it escalates instead."""
+        limit, started = self.contract.max_duration, self.agent.started_at
+        return limit is not None and started is not None and trio.current_time() + delay >= started + limit
 
     async def _attempt(self, step: int, attempt: int, late: Sequence[Observation]) -> Work | ProviderError | Outcome:
         request = self._request()
         try:
-            held = await self._ledger.reserve(self._quote(request), note=(self._run_id, step, attempt))
+            quote = quote_of(self.services.provider, request, self.services.prices, needs_price=self._needs_price)
+            held = await self._ledger.reserve(quote, note=(self._run_id, step, attempt))
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         if isinstance(held, Draw):
@@ -351,22 +352,12 @@ class Loop:
         model, most = self.job.model, contract.max_output_tokens
         return CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
 
-    def _quote(self, request: CompletionRequest) -> Quote:
-        estimate = estimate_of(self.services.provider, request)
-        price = self.services.prices.get(self.job.priced_model)
-        if price is None:
-            return Quote(
-                estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output, priced=not self._needs_price
-            )
-        return price.quote(estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output)
-
     @property
     def _needs_price(self) -> bool:
         return self.agent.tree.limits.max_total_cost is not None
 
     def _cost(self, usage: Usage | None, served: str | None) -> int:
-        price = self.services.prices.get(served) or self.services.prices.get(self.job.priced_model)
-        return 0 if price is None or usage is None else price.cost(usage)
+        return cost_of(self.services.provider, usage, served, self.services.prices, self.job.model)
 
     async def _attempt_failed(
         self, step: int, attempt: int, held: Reservation, error: ProviderError, began: float

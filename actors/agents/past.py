@@ -141,10 +141,6 @@ class PastAgent:
         if self.pending is not None:
             yield from _run(self.pending.step, self.pending.calls, self.pending.results)
 
-    def child_at(self, step: int, ordinal: int) -> PastChild | None:
-        """Give the child that a call made, if it made one."""
-        return next((each for each in self.children if (each.step, each.ordinal) == (step, ordinal)), None)
-
 
 def _run(step: int, calls: tuple[ToolCall, ...], seen: Mapping[int, Observation]) -> Iterator[tuple[str, int, int]]:
     for ordinal, call in enumerate(calls, 1):

@@ -32,6 +32,13 @@ LOOK_SECONDS = 0.2
 REASON_CHARS = 2_000
 
 
+def decision_row(request_id: str, answer: Approval, by: str) -> ApprovalDecided:
+    """Give the row of an answer. The model reads the reason, whoever gave it; rules go with a yes only."""
+    rules = to_text(answer.remember) if answer.approved else None
+    reason = bounded(clean(answer.reason), REASON_CHARS)
+    return ApprovalDecided(request_id, "approved" if answer.approved else "denied", reason, by, rules)
+
+
 class Question:
     """One question of one call. Made for one wait."""
 
@@ -108,10 +115,7 @@ class Question:
         if isinstance(got, Defer):
             await self._loop.stand(ApprovalDeferred(self._row.request_id))
             return
-        word = "approved" if got.approved else "denied"
-        reason = bounded(clean(got.reason), REASON_CHARS)
-        rules = to_text(got.remember) if got.approved else None
-        await self._loop.stand(ApprovalDecided(self._row.request_id, word, reason, "approver", rules))
+        await self._loop.stand(decision_row(self._row.request_id, got, "approver"))
 
     async def _failed(self, error: Exception) -> None:
         """Decide in place of an approver that raised: nobody allowed anything, and nobody waits for an answer."""
@@ -120,8 +124,7 @@ class Question:
         recorder = self._loop.recorder
         log.warning("%s: the approver raised\n%s", self._agent.path, recorder.told(error))
         text = recorder.redactor.hide(f"the approver failed: {type(error).__name__}: {error}")
-        reason = bounded(clean(text), REASON_CHARS)
-        await self._loop.stand(ApprovalDecided(self._row.request_id, "denied", reason, "runtime"))
+        await self._loop.stand(decision_row(self._row.request_id, Approval(False, text), "runtime"))
 
     async def _watch(self, scope: trio.CancelScope) -> None:
         """Let the one who was asked go when somebody else has decided."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from actors.agents.end_rows import end_terminal, finished_row
 from actors.agents.entry_text import clean, clean_value
 from actors.agents.outcomes import FailureCode, Outcome, OutcomeKind
 from actors.agents.ports import Observer, RunStore
@@ -33,9 +34,7 @@ from actors.agents.rows import (
     TreeHalted,
 )
 from actors.agents.secret_values import Redactor
-from actors.agents.terminal_codec import encode_terminal
 from actors.agents.terminal_slot import TerminalSlot
-from actors.agents.terminals import UsageReport, terminal_for
 from actors.containment.ledger_state import Draw, LedgerSnapshot, Reservation, Settlement
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, SpawnRefusal, StoreError
@@ -73,9 +72,17 @@ class Recorder:
         """Leave rows for the next commit; once the store has failed they are dropped.
 
         Cancellation: either all rows were left or none.
+
+        Raises:
+            StoreError: they were not left, and nothing that comes later will be.
         """
-        if self.failed is None:
+        if self.failed is not None:
+            return
+        try:
             await self.store.append(*rows)
+        except StoreError as error:
+            self.fail(error)
+            raise
 
     def append_nowait(self, *rows: Row) -> None:
         """Leave rows for the next commit, in the running step; once the store has failed they are dropped."""
@@ -196,17 +203,13 @@ class Recorder:
             self.event(agent.path, agent.depth, "spawn_refused", {"step": step, **refusal.facts()}),
         )
 
-    def note(self, agent: Agent, *rows: Any) -> None:
-        """Leave rows from sync code that must not fail; a failing store stops the tree."""
-        self.append_nowait(*rows)
-
     def queued(self, row: QueueEntered, agent: Agent, fleet: Mapping[str, Any]) -> None:
         """Note an agent that must wait for its first slot."""
-        self.note(agent, row, self._fleet(agent, fleet))
+        self.append_nowait(row, self._fleet(agent, fleet))
 
     def left_queue(self, row: QueueLeft, agent: Agent, fleet: Mapping[str, Any]) -> None:
         """Note an agent that waits no more for its first slot."""
-        self.note(agent, row, self._fleet(agent, fleet))
+        self.append_nowait(row, self._fleet(agent, fleet))
 
     def _fleet(self, agent: Agent, fleet: Mapping[str, Any]) -> EventSeen:
         parent = agent.parent
@@ -238,39 +241,15 @@ class Recorder:
 
     def _finished_row(self, agent: Agent, exit: Exit, outcome: Outcome) -> RunFinished:
         used, turns = agent.total_usage()
-        usage = used or Usage()
-        report = UsageReport(
-            input_tokens=usage.prompt_tokens,
-            output_tokens=usage.completion_tokens,
-            turns=turns,
-            cached_input_tokens=usage.cache_read_tokens or None,
-        )
-        at_root = agent.parent is None
-        terminal = terminal_for(
-            outcome, at_root=at_root, usage=report, final_message=agent.said, durable=self.durable
-        )
+        usage, at_root = used or Usage(), agent.parent is None
+        terminal = end_terminal(outcome, usage, turns, agent.said, at_root=at_root, durable=self.durable)
         slot = agent.terminal = TerminalSlot.empty()
         if terminal is not None:
             slot.commit(terminal)
-        ended = exit.ended_at - (exit.ended_at if agent.started_at is None else agent.started_at)
-        return RunFinished(
-            agent.run_id,
-            _status(outcome, terminal is None),
-            outcome.kind.value,
-            msgspec.json.encode(outcome.to_json()).decode(),
-            None if terminal is None else encode_terminal(terminal),
-            outcome.success,
-            agent.steps,
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            usage.cache_read_tokens,
-            agent.own_tokens,
-            agent.own_microdollars,
-            agent.own_overrun,
-            agent.estimated,
-            round(ended * 1000),
-            agent.said,
-            None if exit.cause is None else self.redactor.hide(_bounded(str(exit))),
+        seconds = 0.0 if agent.started_at is None else exit.ended_at - agent.started_at
+        error = None if exit.cause is None else self.redactor.hide(_bounded(str(exit)))
+        return finished_row(
+            agent.run_id, agent, outcome, terminal, steps=agent.steps, usage=usage, seconds=seconds, error=error
         )
 
     async def halted(self, halt: Halt) -> None:
@@ -389,16 +368,6 @@ def _paused_outcome(agent: Agent, halt: Halt, text: str) -> Outcome:
 def of_the_store(cause: BaseException | None) -> bool:
     """Tell whether an error is the store's, perhaps inside groups: then it says nothing about the agent."""
     return cause is not None and any(isinstance(error, StoreError) for error in errors_in(cause))
-
-
-# Outcomes after which a run's row reads failed; a pause leaves it resumable.
-_FAILED = frozenset({OutcomeKind.failed, OutcomeKind.escalated})
-
-
-def _status(outcome: Outcome, open_slot: bool) -> str:
-    if open_slot:
-        return "paused"
-    return "failed" if outcome.kind in _FAILED else "completed"
 
 
 def _bounded(text: str) -> str:

@@ -98,10 +98,11 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def self_review_problem(reviewer: Provider, provider: Provider, models: Iterable[str | None]) -> str | None:
+def self_review_problem(reviewer: Provider, provider: Provider | None, models: Iterable[str | None]) -> str | None:
     """Say why a reviewer may be the one that did the work, None when it is another.
 
     ``models`` are those of all who work, None for one without a name. Who cannot be told apart is not another.
+    ``provider`` None: who it was, only its models tell any more.
     """
     if reviewer is provider:
         return "is the provider of the run itself"

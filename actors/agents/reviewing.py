@@ -15,17 +15,15 @@ import trio
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
-from actors.agents.model_input import estimate_of
+from actors.agents.model_cost import cost_of, quote_of
 from actors.agents.policy import Policy
 from actors.agents.ports import Act, ActRefused, Completion, CompletionRequest, Provider
 from actors.agents.recording import settled_row
-from actors.agents.retrying import retry_delay
 from actors.agents.rows import AttemptMade
 from actors.agents.step_rows import attempt_row, draw_row
-from actors.containment.ledger_state import Draw, Quote, Reservation
-from actors.containment.prices import PriceTable
+from actors.containment.ledger_state import Draw, Reservation
 from actors.containment.usage import Usage
-from actors.errors import BudgetExceeded, ProviderError, ProviderErrorKind
+from actors.errors import BudgetExceeded, ProviderError
 
 if TYPE_CHECKING:
     from actors.agents.loop import Loop
@@ -52,20 +50,6 @@ class Payer(Protocol):
         Cancellation: whether it was billed is unknown; it is charged in full.
         """
         ...
-
-
-def quote_of(reviewer: Provider, request: CompletionRequest, prices: PriceTable, *, needs_price: bool) -> Quote:
-    """Give the worst case of a question."""
-    estimate = estimate_of(reviewer, request)
-    price = prices.get(getattr(reviewer, "default_model", None))
-    figures = (estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output)
-    return Quote(*figures, priced=not needs_price) if price is None else price.quote(*figures)
-
-
-def cost_of(reviewer: Provider, usage: Usage | None, served: str | None, prices: PriceTable) -> int:
-    """Give what was billed, in microdollars."""
-    price = prices.get(served) or prices.get(getattr(reviewer, "default_model", None))
-    return 0 if price is None or usage is None else price.cost(usage)
 
 
 def review_row(
@@ -96,9 +80,9 @@ class LoopPayer:
         loop, attempt = self._loop, 0
         while True:
             attempt += 1
-            await self._keep_pace(reviewer)
+            await loop.keep_pace(reviewer)
             paid, error = await self._attempt(reviewer, request, attempt)
-            delay = None if error is None else self._delay(reviewer, error, attempt)
+            delay = None if error is None else loop.delay_before_retry(reviewer, error, attempt)
             if error is None or delay is None or paid.halted:
                 return paid
             await loop.stand(*paid.rows)
@@ -107,28 +91,6 @@ class LoopPayer:
             )
             async with loop.agent.waiting(WaitFor.rate):
                 await trio.sleep(delay)
-
-    async def _keep_pace(self, reviewer: Provider) -> None:
-        loop = self._loop
-        wait = loop.services.pace.wait_needed(reviewer.name, trio.current_time())
-        if wait > 0:
-            async with loop.agent.waiting(WaitFor.rate):
-                await trio.sleep(wait)
-
-    def _delay(self, reviewer: Provider, error: ProviderError, attempt: int) -> float | None:
-        contract, services = self._loop.contract, self._loop.services
-        if not error.retryable or attempt > contract.max_retries:
-            return None
-        delay = retry_delay(
-            attempt,
-            base=contract.retry.base,
-            max=contract.retry.max,
-            retry_after=error.retry_after,
-            jitter=services.chance(),
-        )
-        if error.kind is ProviderErrorKind.rate_limited:
-            services.pace.note(reviewer.name, trio.current_time() + delay)
-        return delay
 
     async def _attempt(
         self, reviewer: Provider, request: CompletionRequest, attempt: int

@@ -4,10 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from actors.agents.entry_text import bounded
 from actors.agents.model_input import token_columns
 from actors.agents.ports import Completion, Observation, ObservationKind
-from actors.agents.rows import AgentEvent, AnswerGiven, AttemptMade, Observed, StepDone
+from actors.agents.rows import AgentEvent, AnswerGiven, AttemptMade, Observed, Settled, StepDone
 from actors.agents.step_digest import step_digest
 from actors.containment.ledger_state import Settlement
 from actors.containment.usage import Usage
@@ -51,6 +53,24 @@ def attempt_row(
         failure=failure,
         detail=detail,
     )
+
+
+def lost_rows(
+    run_id: str, step: int, attempt: int, reservation: int, tokens: int, microdollars: int, purpose: str | None = None
+) -> list[Any]:
+    """Give the rows of a call whose process is gone: nobody knows whether it was billed, so it is charged in full.
+
+    A reservation of no attempt (0) was held for something else.
+    """
+    closing = [
+        Settled(run_id, reservation, tokens, microdollars, 0, 0, True),
+        AgentEvent(run_id, step, "budget_draw", "estimated", None, tokens, None),
+    ]
+    if not attempt:
+        return closing
+    why = "its process ended before the answer was stored"
+    made = attempt_row(run_id, step, attempt, None, 0.0, provider="", asked=None, failure="lost", detail=why)
+    return [attrs.evolve(made, purpose=purpose), *closing]
 
 
 def draw_row(run_id: str, step: int, settlement: Settlement, remaining: int) -> AgentEvent:

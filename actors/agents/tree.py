@@ -25,6 +25,7 @@ from actors.agents.about import UNLIMITED, About, AgentLimits
 from actors.agents.agent import Agent
 from actors.agents.child_handle import result_of
 from actors.agents.entry_text import clean
+from actors.agents.leasing import claim, give_back
 from actors.agents.live_views import Looked, keep_live_row, look
 from actors.agents.past import Past
 from actors.agents.ports import Observer, RunStore
@@ -39,7 +40,7 @@ from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.lines import QueueOrder
 from actors.containment.slots import Slots
-from actors.errors import ActorsError, Halted, RunConflict, SpawnRefusal, StoreError, StoreErrorKind
+from actors.errors import ActorsError, Halted, SpawnRefusal, StoreError, StoreErrorKind
 from actors.halts import RESUMABLE, Halt, HaltKind
 from actors.ids import ROOT, child_path, new_run_id
 from actors.runtime.exits import Exit, Reason, named
@@ -51,8 +52,6 @@ log = logging.getLogger("actors.tree")
 
 # A failing store delays no halt for longer.
 HALT_ROW_SECONDS = 1.0
-# Nor does giving the lease back.
-RELEASE_SECONDS = 1.0
 # How often a lease of 30 s is renewed.
 LEASE_SECONDS = 10.0
 # How often it is looked whether everybody waits for a human, while somebody does.
@@ -185,7 +184,7 @@ class Tree:
         self.slots.line_up(self.root)
         duration = self.limits.max_total_duration
         if duration is not None:
-            self._deadline = trio.current_time() + duration - (self.root.began_before or 0.0)
+            self._deadline = trio.current_time() + duration - (0.0 if history is None else history.age)
             self._timer = self.host.deadlines.at(self._deadline, self._out_of_time)
             if self._deadline <= trio.current_time():
                 # It was over before this process began: nothing more is paid for.
@@ -293,6 +292,11 @@ class Tree:
             return False
         step, ordinal = place
         return (parent, step, ordinal) in past.backlog or past.began(child_path(parent, f"{step}.{ordinal}"))
+
+    def was_queued(self, agent: Agent) -> bool:
+        """Tell whether an agent still waited for its first slot when a process before this one ended."""
+        past, parent = self.past, agent.parent
+        return past is not None and parent is not None and (parent.path, *agent.place) in past.backlog
 
     def pauses(self, exit: Exit) -> bool:
         """Tell whether an agent that ends so was only interrupted, in a store that outlives the process."""
@@ -452,7 +456,7 @@ class Tree:
             self._state = Life.closed
             if self._leased:
                 assert self.recorder is not None
-                await self._release_lease(self.recorder)
+                await give_back(self.recorder.store, self.run_id)
         if self.host.fatal is not None and self.host.fatal is not error:
             raise self.host.fatal
         if self.store_error is not None and error is None:
@@ -469,26 +473,11 @@ class Tree:
             return
         store = self.recorder.store
         if past is None:
-            if self.run_id in store.driven:
-                raise RunConflict(self.run_id, "this very process", None)
-            store.driven.add(self.run_id)
+            claim(store, self.run_id)
             # Also when the wait is cut: it may be held all the same. Who goes on with a tree gives back what it took.
             self._leased = True
         await store.take(self.run_id)
         self.host.services.start_soon(self._keep_lease, self.recorder)
-
-    async def _release_lease(self, recorder: Recorder) -> None:
-        """Give the lease back. When that cannot be written in time it lapses by itself.
-
-        Cancellation: shielded, for `RELEASE_SECONDS` at most.
-        """
-        try:
-            with trio.move_on_after(RELEASE_SECONDS, shield=True):
-                await recorder.store.release(self.run_id)
-        except StoreError as error:
-            log.warning("the lease was not given back, and lapses by itself: %s", error)
-        finally:
-            recorder.store.driven.discard(self.run_id)
 
     async def _keep_lease(self, recorder: Recorder) -> None:
         while recorder.failed is None:

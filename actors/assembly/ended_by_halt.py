@@ -5,12 +5,11 @@ from typing import Any
 
 import attrs
 
+from actors.agents.end_rows import ENDED, end_terminal, finished_row
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.past import PastAgent
 from actors.agents.recording import totals_row
 from actors.agents.rows import RunFinished
-from actors.agents.terminal_codec import encode_terminal
-from actors.agents.terminals import UsageReport, terminal_for
 from actors.containment.ledger_state import LedgerState
 from actors.containment.usage import Usage
 from actors.halts import Halt
@@ -73,7 +72,7 @@ def peak_so_far(store: Store, tree_id: str) -> int:
 
 def _open_agents(store: Store, past: StoredPast, tree_id: str) -> Iterator[tuple[RunRecord, PastAgent, _Below]]:
     """Give the agents without an end, a child before its parent, each with what it and all below it used."""
-    open_agents = [each for each in store.agents(tree_id) if each.status not in ("completed", "failed")]
+    open_agents = [each for each in store.agents(tree_id) if each.status not in ENDED]
     below: dict[str | None, _Below] = {}
     for record in sorted(open_agents, key=lambda each: -each.depth):
         agent = past.agent(record.path) or PastAgent(record.path, 0.0)
@@ -98,29 +97,8 @@ def _outcome(kind: OutcomeKind, agent: PastAgent, message: str) -> Outcome:
 
 
 def _finished(record: RunRecord, agent: PastAgent, used: _Below, outcome: Outcome) -> RunFinished:
-    usage = UsageReport(
-        input_tokens=used.usage.prompt_tokens,
-        output_tokens=used.usage.completion_tokens,
-        turns=used.turns,
-        cached_input_tokens=used.usage.cache_read_tokens or None,
-    )
     at_root = record.parent_run_id is None
-    terminal = terminal_for(outcome, at_root=at_root, usage=usage, final_message=agent.said, durable=True)
-    return RunFinished(
-        record.run_id,
-        "paused" if terminal is None else "completed",
-        outcome.kind.value,
-        outcome.text(),
-        None if terminal is None else encode_terminal(terminal),
-        outcome.success,
-        agent.last_step,
-        used.usage.prompt_tokens,
-        used.usage.completion_tokens,
-        used.usage.cache_read_tokens,
-        agent.own_tokens,
-        agent.own_microdollars,
-        agent.own_overrun,
-        agent.estimated,
-        round(agent.age * 1000),
-        agent.said,
+    terminal = end_terminal(outcome, used.usage, used.turns, agent.said, at_root=at_root, durable=True)
+    return finished_row(
+        record.run_id, agent, outcome, terminal, steps=agent.last_step, usage=used.usage, seconds=agent.age
     )

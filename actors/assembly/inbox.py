@@ -10,21 +10,19 @@ from __future__ import annotations
 from enum import StrEnum
 
 import attrs
-import trio
 
-from actors.agents.entry_text import bounded, clean
-from actors.agents.questions import REASON_CHARS
-from actors.agents.remembered import Remembered, to_text
-from actors.agents.rows import ApprovalDecided
+from actors.agents.end_rows import ENDED
+from actors.agents.leasing import driving
+from actors.agents.ports import Approval
+from actors.agents.questions import decision_row
+from actors.agents.remembered import Remembered
 from actors.assembly.recovering import Recovery, recovery_rows
-from actors.errors import ConfigError, RunConflict
+from actors.errors import ConfigError
 from actors.ids import ROOT
 from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import ApprovalRecord
 from actors.store.store import Store
-
-ENDED = ("completed", "failed")
 
 
 class Awaits(StrEnum):
@@ -159,11 +157,7 @@ async def decide(
     Raises:
         StoreError: it could not be written.
     """
-    word = "approved" if approved else "denied"
-    rules = to_text(remember) if approved else None
-    # The model reads it, as it reads an approver's.
-    kept = bounded(clean(reason), REASON_CHARS)
-    won = await store.decide(ApprovalDecided(request_id, word, kept, "operator", rules))
+    won = await store.decide(decision_row(request_id, Approval(approved, reason, remember), "operator"))
     [stands] = [each for each in store.approvals(all=True) if each.request_id == request_id]
     return _verdict(stands, won=won)
 
@@ -182,17 +176,6 @@ async def recover(store: Store, tree_id: str, recovery: Recovery) -> None:
         RunConflict: a process drives the run.
         StoreError: it could not be written.
     """
-    if tree_id in store.driven:
-        # Within one store the lease would be given a second time, and given back under the one who drives.
-        raise RunConflict(tree_id, "this very process", None)
-    store.driven.add(tree_id)
-    try:
-        await store.take(tree_id)
+    async with driving(store, tree_id):
         # Looked at under the lease: whoever decided before has written it.
         await store.commit(*recovery_rows(store, tree_id, recovery))
-    finally:
-        try:
-            with trio.CancelScope(shield=True):
-                await store.release(tree_id)
-        finally:
-            store.driven.discard(tree_id)

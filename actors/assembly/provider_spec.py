@@ -12,12 +12,12 @@ from actors.agents.judged_fields import as_member, judged, optional, said_proble
 from actors.agents.ports import Provider
 from actors.errors import ConfigError
 from actors.providers.openai_chat import OpenAIChat
-from actors.providers.recording_provider import RecordingProvider
-from actors.providers.replay_provider import ReplayProvider
 from actors.providers.scripted import Scripted
 
 # The model that a script answers as when the task names none.
 SCRIPTED_MODEL: Final = "configured-model"
+# The keys of the table that name a file.
+PATHS: Final = ("script", "file", "record")
 
 
 class ProviderKind(StrEnum):
@@ -74,6 +74,9 @@ def provider_of(spec: ProviderSpec, *, going_on: bool = False, answered: Iterabl
             provider.skip(goal)
     if spec.record is None:
         return provider
+    # Loaded where it is asked for, as the replay is: most runs are neither recorded nor replayed.
+    from actors.providers.recording_provider import RecordingProvider
+
     try:
         return RecordingProvider(provider, spec.record, going_on=going_on)
     except ConfigError as error:
@@ -101,6 +104,8 @@ def _asked(spec: ProviderSpec) -> Provider:
         assert spec.script is not None, "the task file was checked"
         return Scripted.from_file(spec.script, model=spec.model or SCRIPTED_MODEL)
     if spec.kind == "replay":
+        from actors.providers.replay_provider import ReplayProvider
+
         assert spec.file is not None, "the task file was checked"
         try:
             return ReplayProvider(spec.file)

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import attrs
 import msgspec
-import trio
 
 from actors.agents.call_journal import call_key
 from actors.agents.coming_back import only_says_works_on
 from actors.agents.contract import TaskContract
+from actors.agents.end_rows import ENDED
+from actors.agents.leasing import driving
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, ObservationKind, Provider
@@ -56,7 +57,7 @@ from actors.assembly.resuming import (
 from actors.assembly.running import RunResult, check_run
 from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
-from actors.errors import ConfigError, RunConflict
+from actors.errors import ConfigError
 from actors.halts import HaltKind
 from actors.ids import new_run_id
 from actors.store.past_reader import refuse_damaged_figures
@@ -183,7 +184,7 @@ class _New:
     def _check_successor(self) -> None:
         found = self._store.select("SELECT run_id, status FROM runs WHERE reopened_from = ?", (self._old.run_id,))
         for successor, status in found:
-            remedy = "reopen" if status in ("completed", "failed") else "resume"
+            remedy = "reopen" if status in ENDED else "resume"
             text = f"{self._old.run_id} was reopened as {successor}, which has its counters: {remedy} that one"
             raise ConfigError(("run", text))
 
@@ -243,20 +244,9 @@ class _New:
             ConfigError: another process has reopened the run meanwhile.
             RunConflict: another process does so right now.
         """
-        old, store = self._old.run_id, self._store
-        if old in store.driven:
-            raise RunConflict(old, "this very process", None)
-        store.driven.add(old)
-        try:
-            await store.take(old)
+        async with driving(self._store, self._old.run_id):
             self._check_successor()
-            await store.commit(*self._rows())
-        finally:
-            try:
-                with trio.CancelScope(shield=True):
-                    await store.release(old)
-            finally:
-                store.driven.discard(old)
+            await self._store.commit(*self._rows())
 
     def _rows(self) -> list[Any]:
         old, new = self._old, self.run_id

@@ -77,6 +77,8 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "run_id": run_id,
         "status": root.status,
         "silent_seconds": silences(reader, run_id).get(run_id),
+        # Its status stays what it was: nobody was left to write another.
+        "killed": bool(lost_runs(reader, run_id)),
         "outcome": detail,
         "terminal": wire,
         "usage": _usage(root, agents, reader),
@@ -105,23 +107,24 @@ def is_resumable(reader: Reader, root: RunRecord) -> bool:
     return bool(silences(reader, root.run_id))
 
 
-def lost_runs(reader: Reader) -> set[str]:
-    """Give the runs that have no end and whose process is known to be gone."""
-    sql = "SELECT run_id FROM runs WHERE parent_run_id IS NULL AND status IN (?, ?)"
+def lost_runs(reader: Reader, tree_id: str | None = None) -> set[str]:
+    """Give the runs, all or the one, that have no end and whose process is known to be gone."""
+    sql = "SELECT run_id FROM runs WHERE parent_run_id IS NULL AND status IN (?, ?) AND ? IN (run_id, '')"
     gone = (Driving.gone, Driving.nobody)
-    return {run_id for (run_id,) in reader.select(sql, LIVE) if driver_of(reader, run_id).driving in gone}
+    live = reader.select(sql, [*LIVE, tree_id or ""])
+    return {run_id for (run_id,) in live if driver_of(reader, run_id).driving in gone}
 
 
 def reopened_as(reader: Reader, run_id: str) -> str | None:
     """Name the run that goes on from this one; None when there is none."""
-    if "reopened_from" not in {row[1] for row in reader.select("PRAGMA table_info(runs)")}:
+    if not reader.knows("runs", "reopened_from"):
         return None
     found = reader.select("SELECT run_id FROM runs WHERE reopened_from = ?", (run_id,))
     return found[0][0] if found else None
 
 
 def _inherited(reader: Reader, tree_id: str) -> dict[str, Any] | None:
-    if not reader.select("SELECT 1 FROM sqlite_master WHERE name = 'inherited'"):
+    if not reader.columns("inherited"):
         return None
     names = ("spent_tokens", "spent_microdollars", "overrun_tokens", "agents", "calls")
     found = reader.select(f"SELECT {', '.join(names)} FROM inherited WHERE tree_id = ?", (tree_id,))
@@ -140,7 +143,8 @@ def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
 def silences(reader: Reader, tree_id: str | None = None) -> dict[str, float]:
     """Give for how many seconds nothing was heard of the runs that have no end, by id; those heard of are left out.
 
-    A process that is killed writes no end: its run stays as it last stood, and only this tells it from a live one.
+    A process that is killed writes no end: its run stays as it last stood. Where no lease tells more (see
+    `lost_runs`), only this tells it from a live one.
     """
     found = {}
     live = "SELECT run_id, started_at FROM runs WHERE parent_run_id IS NULL AND status IN (?, ?) AND ? IN (run_id, '')"

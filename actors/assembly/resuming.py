@@ -18,27 +18,28 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import trio
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
-from actors.agents.entry_text import bounded, clean
+from actors.agents.end_rows import ENDED
+from actors.agents.leasing import driving
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
-from actors.agents.ports import Approver, Observer, Provider, Tool
-from actors.agents.questions import REASON_CHARS
-from actors.agents.remembered import Memory, Remembered, restored, to_text
-from actors.agents.rows import AgentEvent, ApprovalDecided, AttemptMade, HaltLifted, PolicyInForce, Settled
+from actors.agents.ports import Approval, Approver, Observer, Provider, Tool
+from actors.agents.questions import decision_row
+from actors.agents.remembered import Memory, Remembered, restored
+from actors.agents.rows import HaltLifted, PolicyInForce
+from actors.agents.step_rows import lost_rows
 from actors.agents.terminal_codec import decode_terminal
 from actors.agents.terminals import Terminal
-from actors.agents.tree import RELEASE_SECONDS, Leaks, Tree
+from actors.agents.tree import Leaks, Tree
 from actors.assembly.boundary_check import check_boundary
 from actors.assembly.ended_by_halt import close_halted, pause_for_calls, peak_so_far
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.assembly.running import RunResult, check_run, drive, job_for
 from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
-from actors.errors import ConfigError, RunConflict, StoreError
+from actors.errors import ConfigError
 from actors.halts import RESUMABLE, Halt, HaltKind
 from actors.store.past_reader import StoredPast, open_reservations, refuse_damaged_figures, restored_ledger
 from actors.store.readers import Reader
@@ -242,7 +243,7 @@ def _tree_root(store: Store, run_id: str) -> RunRecord:
 
 def has_ended(record: RunRecord) -> bool:
     """Tell whether a run has its end."""
-    return record.status in ("completed", "failed")
+    return record.status in ENDED
 
 
 def stored_policy(store: Store, record: RunRecord) -> Policy | None:
@@ -350,28 +351,8 @@ async def _resume(store: Store, record: RunRecord, provider: Provider, wanted: _
     contract, limits = stored_contract(record), stored_containment(record)
     prices = PriceTable() if wanted.prices is None else wanted.prices
     check_run(contract, provider, limits, prices, wanted.reviewer)
-    if record.run_id in store.driven:
-        raise RunConflict(record.run_id, "this very process", None)
-    store.driven.add(record.run_id)
-    try:
-        await store.take(record.run_id)
+    async with driving(store, record.run_id):
         return await _go_on(store, record, provider, wanted, contract, limits, prices)
-    finally:
-        await _give_back(store, record.run_id)
-
-
-async def _give_back(store: Store, tree_id: str) -> None:
-    """Give a lease back. When that cannot be written in time it lapses by itself.
-
-    Cancellation: shielded, for a second at most.
-    """
-    try:
-        with trio.move_on_after(RELEASE_SECONDS, shield=True):
-            await store.release(tree_id)
-    except StoreError as error:
-        log.warning("the lease was not given back, and lapses by itself: %s", error)
-    finally:
-        store.driven.discard(tree_id)
 
 
 async def _go_on(
@@ -450,29 +431,14 @@ async def decided(store: Store, tree_id: str, decision: Decision) -> None:
     Raises:
         ConfigError: there is no such question here, or it was decided before; nothing was written.
     """
-    word = "approved" if decision.approved else "denied"
     known = store.approval(decision.request_id)
     if known is None or tree_id != decision.request_id.partition("#")[0].partition("/")[0]:
         raise ConfigError(("decision", f"{decision.request_id} is no question of this run"))
-    rules = to_text(decision.remember) if decision.approved else None
-    reason = bounded(clean(decision.reason), REASON_CHARS)
-    if not await store.decide(ApprovalDecided(decision.request_id, word, reason, "operator", rules)):
+    answer = Approval(decision.approved, decision.reason, decision.remember)
+    if not await store.decide(decision_row(decision.request_id, answer, "operator")):
         raise ConfigError(("decision", f"{decision.request_id} was decided before"))
 
 
 def _closing_rows(store: Store, tree_id: str) -> list[Any]:
     """Charge in full what was held when the process ended: whether it was billed is unknown."""
-    rows: list[Any] = []
-    for run_id, step, attempt, reservation, tokens, money in open_reservations(store, tree_id):
-        made = None
-        if attempt:
-            made = AttemptMade(
-                run_id, step, attempt, "", None, None, None, None, None, None, None, None, None, 0, None, None,
-                "lost", "its process ended before the answer was stored",
-            )  # fmt: skip
-        rows += [each for each in (made,) if each is not None]
-        rows += [
-            Settled(run_id, reservation, tokens, money, 0, 0, True),
-            AgentEvent(run_id, step, "budget_draw", "estimated", None, tokens, None),
-        ]
-    return rows
+    return [row for held in open_reservations(store, tree_id) for row in lost_rows(*held)]

@@ -17,30 +17,23 @@ import trio
 
 from actors.agents.criterion import Case, Judgement, judge
 from actors.agents.entry_text import bounded, clean
+from actors.agents.leasing import driving
+from actors.agents.model_cost import cost_of, quote_of
 from actors.agents.policy import Policy
 from actors.agents.ports import CompletionRequest, Provider
 from actors.agents.recording import settled_row
 from actors.agents.review_text import self_review_problem
-from actors.agents.reviewing import REVIEW, Paid, cleaned, cost_of, quote_of, review_row
-from actors.agents.rows import (
-    AgentEvent,
-    AttemptMade,
-    EventSeen,
-    GateTried,
-    LedgerTotals,
-    Reserved,
-    Settled,
-    SpentLater,
-)
+from actors.agents.reviewing import REVIEW, Paid, cleaned, review_row
+from actors.agents.rows import EventSeen, GateTried, LedgerTotals, Reserved, SpentLater
 from actors.agents.secret_values import Redactor
-from actors.agents.step_rows import draw_row
+from actors.agents.step_rows import draw_row, lost_rows
 from actors.agents.verification import Review
 from actors.assembly.resuming import has_ended, stored_containment, stored_contract, stored_halt, stored_policy
 from actors.assembly.running import FILES
 from actors.containment.ledger_state import Draw, LedgerState, Reservation, Settlement
 from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
-from actors.errors import BudgetExceeded, ConfigError, ProviderError, RunConflict, StoreError
+from actors.errors import BudgetExceeded, ConfigError, ProviderError
 from actors.halts import RESUMABLE
 from actors.store.past_reader import open_reservations, restored_ledger
 from actors.store.records import GateRecord, RunRecord
@@ -48,7 +41,8 @@ from actors.store.store import Store
 from actors.tools.verifying import evaluate
 
 ERRORED = "errored"
-RELEASE_SECONDS = 1.0
+# A failing store keeps a cancelled call for no longer.
+LOST_SECONDS = 1.0
 
 
 @attrs.frozen
@@ -78,28 +72,19 @@ async def retry_gate(
         RunConflict: a process drives the run.
         StoreError: the store cannot be used.
     """
+    record, _ = _looked_at(store, run_id, reviewer)
+    async with driving(store, record.tree_id):
+        # Looked at again: whoever held the lease until now may have judged it, or gone on.
+        record, case = _looked_at(store, run_id, reviewer)
+        return await _judged(store, record, case, PriceTable() if prices is None else prices)
+
+
+def _looked_at(store: Store, run_id: str, reviewer: Provider | None) -> tuple[RunRecord, Case]:
     record = store.run(run_id)
     if record is None:
         raise ConfigError(("run", f"there is no run {run_id} in {store.file}"))
-    _last_attempt(store, run_id)
-    case = _case(store, record, reviewer)
-    tree_id = record.tree_id
-    if tree_id in store.driven:
-        raise RunConflict(tree_id, "this very process", None)
-    store.driven.add(tree_id)
-    try:
-        await store.take(tree_id)
-        # Looked at again: whoever held the lease until now may have judged it.
-        case = attrs.evolve(case, step=_last_attempt(store, run_id).step)
-        return await _judged(store, record, case, PriceTable() if prices is None else prices)
-    finally:
-        with trio.move_on_after(RELEASE_SECONDS, shield=True):
-            try:
-                await store.release(tree_id)
-            except StoreError:
-                # It lapses by itself.
-                pass
-        store.driven.discard(tree_id)
+    step = _last_attempt(store, run_id).step
+    return record, _case(store, record, step, reviewer)
 
 
 def _last_attempt(store: Store, run_id: str) -> GateRecord:
@@ -113,7 +98,7 @@ def _last_attempt(store: Store, run_id: str) -> GateRecord:
     return last
 
 
-def _case(store: Store, record: RunRecord, reviewer: Provider | None) -> Case:
+def _case(store: Store, record: RunRecord, step: int, reviewer: Provider | None) -> Case:
     contract = stored_contract(record)
     policy = Policy.permissive() if contract.is_single_file else stored_policy(store, record)
     if policy is None:
@@ -122,20 +107,11 @@ def _case(store: Store, record: RunRecord, reviewer: Provider | None) -> Case:
     if isinstance(verify, Review):
         problem = "is missing, and the criterion is a review" if reviewer is None else None
         if reviewer is not None and not verify.allow_self_review:
-            problem = self_review_problem(reviewer, _Nobody(), _authors(store, record.tree_id))
+            problem = self_review_problem(reviewer, None, _authors(store, record.tree_id))
         if problem is not None:
             raise ConfigError(("reviewer", problem))
     trusted = record.parent_run_id is None
-    return Case(record.run_id, 0, contract, policy, store, trusted, evaluate, FILES, reviewer)
-
-
-class _Nobody:
-    """Stands where a run's provider would: who it was, only its models tell."""
-
-    name = "nobody"
-
-    async def complete(self, request: CompletionRequest) -> Any:
-        raise AssertionError("nobody is asked")
+    return Case(record.run_id, step, contract, policy, store, trusted, evaluate, FILES, reviewer)
 
 
 def _authors(store: Store, tree_id: str) -> list[str | None]:
@@ -222,7 +198,7 @@ class _Payer:
             why = _told(f"the reviewer failed: {type(error).__name__}: {bounded(clean(str(error)), 500)}")
             more = {"failure": "error", "detail": why}
         except BaseException:
-            with trio.move_on_after(RELEASE_SECONDS, shield=True):
+            with trio.move_on_after(LOST_SECONDS, shield=True):
                 await self._store.commit(*self._lost(*place, state.settle(held, None), held.id))
             raise
         made = review_row(*place, reviewer, usage, trio.current_time() - began, **more)
@@ -256,16 +232,8 @@ class _Payer:
 
     def _lost(self, run_id: str, step: int, attempt: int, done: Settlement, reservation: int) -> list[Any]:
         """Give the rows of a call of which nobody knows whether it was billed: it is charged in full."""
-        made = AttemptMade(
-            run_id, step, attempt, "", None, None, None, None, None, None, None, None, None, 0, None, None,
-            "lost", "its process ended before the answer was stored", REVIEW,
-        )  # fmt: skip
-        return [
-            made,
-            Settled(run_id, reservation, done.tokens, done.microdollars, 0, 0, True),
-            AgentEvent(run_id, step, "budget_draw", "estimated", None, done.tokens, None),
-            *self._figures(run_id, done),
-        ]
+        rows = lost_rows(run_id, step, attempt, reservation, done.tokens, done.microdollars, REVIEW)
+        return [*rows, *self._figures(run_id, done)]
 
     async def _close_lost(self) -> None:
         """Charge what a process that was killed while it tried again left open; of a run that goes on, a resume does.

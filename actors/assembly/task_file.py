@@ -25,7 +25,14 @@ from actors.agents.policy import Policy, operator_policy
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.spawning import NAME as SPAWN
 from actors.assembly.finding_agents import Found, find_agents
-from actors.assembly.provider_spec import SUPPORTED_PROVIDERS, ProviderKind, ProviderSpec, model_of, provider_of
+from actors.assembly.provider_spec import (
+    PATHS,
+    SUPPORTED_PROVIDERS,
+    ProviderKind,
+    ProviderSpec,
+    model_of,
+    provider_of,
+)
 from actors.assembly.reviewer_spec import review_problems
 from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import Problems, read_document
@@ -34,14 +41,12 @@ from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError, unknown_key
 from actors.providers.model_names import split_model
-from actors.tools.toolbox import tool_names
 
 T = TypeVar("T")
 log = logging.getLogger("actors.task")
 
 NOT_YET: Final = "is not supported by this version yet"
 MOST_LINE: Final = 400
-TOOLS: Final = tool_names() | {SPAWN}
 
 
 @attrs.frozen
@@ -186,10 +191,8 @@ class _Reading:
 
     def _provider(self, plain: Any, at: str) -> ProviderSpec:
         spec = read_record(ProviderSpec, plain, at)
-        script, file, record = (
-            None if path is None else self._placed(path) for path in (spec.script, spec.file, spec.record)
-        )
-        spec = attrs.evolve(spec, script=script, file=file, record=record)
+        placed: dict[str, Any] = {key: self._placed(path) for key in PATHS if (path := getattr(spec, key))}
+        spec = attrs.evolve(spec, **placed)
         problems = _provider_problems(spec, at)
         try:
             model = None if spec.model is None else _own_model(spec.model, spec.kind, f"{at}.model")
@@ -255,9 +258,7 @@ class _Reading:
         # In a file the roster is a table of its own.
         self._problems += [(self._placed_key(place), text) for place, text in unsupported_fields(contract)]
         for agent in contract.agents:
-            unknown = [each for each in agent.tools or () if each not in TOOLS]
-            if unknown:
-                text = f"there is no tool {', '.join(unknown)}; the tools are {', '.join(sorted(TOOLS))}"
+            if text := _tools_problem(agent.tools or ()):
                 self._problems.append((self._place_of(agent.name, "tools"), text))
         if contract.is_single_file:
             if containment is not None:
@@ -304,6 +305,17 @@ class _Reading:
                     name = _quoted(model)
                     text = f"no price is known for {name}, and containment.max_total_cost is set; add [prices.{name}]"
                     self._problems.append((place, text))
+
+
+def _tools_problem(names: Sequence[str]) -> str | None:
+    if not names:
+        return None
+    # Loaded for whoever names tools: most files can be checked without a single one.
+    from actors.tools.toolbox import tool_names
+
+    known = tool_names() | {SPAWN}
+    unknown = [name for name in names if name not in known]
+    return f"there is no tool {', '.join(unknown)}; the tools are {', '.join(sorted(known))}" if unknown else None
 
 
 def _quoted(name: str) -> str:
@@ -354,10 +366,7 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
     if spec.kind is ProviderKind.compatible and spec.base_url is None:
         problems.append((f"{at}.base_url", "is required for a compatible endpoint"))
     if spec.kind is ProviderKind.scripted:
-        if spec.script is None:
-            problems.append((f"{at}.script", "is required: the JSON file with the answers"))
-        elif not os.path.isfile(spec.script):
-            problems.append((f"{at}.script", f"{spec.script} is not a file"))
+        problems += _file_problems(spec.script, f"{at}.script", "the JSON file with the answers")
         if spec.base_url is not None:
             problems.append((f"{at}.base_url", "a scripted provider opens no connection; remove it"))
     elif spec.script is not None:
@@ -368,13 +377,15 @@ def _provider_problems(spec: ProviderSpec, at: str) -> Problems:
 def _replay_problems(spec: ProviderSpec, at: str) -> Problems:
     if spec.kind is not ProviderKind.replay:
         return [] if spec.file is None else [(f"{at}.file", 'is for kind = "replay" only; remove it')]
-    problems: Problems = []
-    if spec.file is None:
-        problems.append((f"{at}.file", "is required: the file that a run was recorded into"))
-    elif not os.path.isfile(spec.file):
-        problems.append((f"{at}.file", f"{spec.file} is not a file"))
+    problems = _file_problems(spec.file, f"{at}.file", "the file that a run was recorded into")
     if spec.base_url is not None:
         problems.append((f"{at}.base_url", "a replay opens no connection; remove it"))
     if spec.model is not None:
         problems.append((f"{at}.model", "a replay answers as the model that was recorded; remove it"))
     return problems
+
+
+def _file_problems(path: str | None, at: str, what: str) -> Problems:
+    if path is None:
+        return [(at, f"is required: {what}")]
+    return [] if os.path.isfile(path) else [(at, f"{path} is not a file")]

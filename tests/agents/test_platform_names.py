@@ -54,7 +54,7 @@ def test_an_honest_name_is_taken_everywhere(name: str) -> None:
         ("\\\\host\\share\\x", "another machine"), ("//host/share/x", "another machine"), ("\\\\?\\C:\\x", "verbatim"),
         ("\\\\.\\PhysicalDrive0", "verbatim"), ("//?/UNC/host/share", "verbatim"), ("\\/host\\x", "another machine"),
         ("C:secret.txt", "current directory"), ("C:", "current directory"), ("c:..\\x", "current directory"),
-        ("C:\\work\\NUL", "device"), ("a\\con\\b", "device"), ("a\\..\\.env.", "ends in a dot"),
+        ("C:\\task\\NUL", "device"), ("a\\con\\b", "device"), ("a\\..\\.env.", "ends in a dot"),
     ],
 )  # fmt: skip
 def test_a_path_that_leads_elsewhere_on_windows_is_refused_before_anything_is_looked_up(path: str, why: str) -> None:
@@ -62,7 +62,7 @@ def test_a_path_that_leads_elsewhere_on_windows_is_refused_before_anything_is_lo
     assert path_problem(path, UNIX) is None
 
 
-@pytest.mark.parametrize("path", ["C:\\work\\a.txt", "c:/work/a.txt", "a\\b", "..\\a", ".", "a//b"])
+@pytest.mark.parametrize("path", ["C:\\task\\a.txt", "c:/task/a.txt", "a\\b", "..\\a", ".", "a//b"])
 def test_an_honest_path_of_windows_is_walked(path: str) -> None:
     assert path_problem(path, WINDOWS) is None
 

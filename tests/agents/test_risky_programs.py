@@ -147,7 +147,7 @@ OPAQUE = [
     "ed x", "less x", "man x", "gdb x", "tar --to-command=id -xf x", "tar --checkpoint-action=exec=id", "tar -I id -xf x", "tar cIf id x",
     "tar --use-comp=id -xf x", "sort --compress-program=id x", "zip -TT id x", "split --filter=id x", "wget --use-askpass=id x",
     "rg --pre id x", "sed '1e id' x", "sed 's/a/b/e' x", "sed -f x", "sed 'w f' x", "sed -n '1p;e id'", "sed 's/a/b/' x --expression='1e id'",
-    "./x", "bin/x", "/tmp/x", "/work/x", "/usr/bin/../../tmp/x", "/tmp/git status", "/tmp/ls", "SH -c '$x'", "Python -c x",
+    "./x", "bin/x", "/tmp/x", "/srv/task/x", "/usr/bin/../../tmp/x", "/tmp/git status", "/tmp/ls", "SH -c '$x'", "Python -c x",
     "find . -exec {} ;", "find . -exec", "sqlite3 x", "dc x", "m4 x", "open x", "xdg-open x",
 ]  # fmt: skip
 

@@ -44,6 +44,8 @@ def test_every_builder_sets_its_own_field_and_leaves_the_rest():
         "deny_write": plain.with_deny_write(),
         "deny_net": plain.with_deny_net(),
         "worktree": plain.with_worktree(),
+        "tools": plain.with_tools("grep", "find"),
+        "description": plain.with_description("d"),
     }
     set_by = {field: definition.to_dict() for field, definition in built.items()}
     assert set_by == {
@@ -54,7 +56,10 @@ def test_every_builder_sets_its_own_field_and_leaves_the_rest():
         "deny_write": {"deny_write": True},
         "deny_net": {"deny_net": True},
         "worktree": {"worktree": True},
+        "tools": {"tools": ["grep", "find"]},
+        "description": {"description": "d"},
     }
+    assert set(built) == {field.name for field in attrs.fields(AgentDef)} - {"name"}
 
 
 def test_a_definition_has_nothing_that_allows():

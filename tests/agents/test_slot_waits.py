@@ -16,6 +16,7 @@ from actors.runtime.actor import Actor, Call, Ref
 from actors.runtime.behaviour import Behaviour
 from actors.runtime.open_supervisor import open_supervisor
 from actors.runtime.specs import ChildSpec
+from actors.runtime.wait_graph import WaitGraph
 
 
 def limits(concurrent: int = 1, tokens: int = 1_000) -> Containment:
@@ -43,6 +44,12 @@ def clerk(agent: Agent, receive: Any = awaits_it, name: str = "clerk") -> Ref[An
 
 async def quick(agent: Agent) -> str:
     return f"{agent.path} is done"
+
+
+async def settle_later(agent: Agent, held: Any) -> None:
+    """Be another task of an agent, in which it settles what it holds."""
+    await trio.sleep(5)
+    await agent.ledger.settle(held, 1)
 
 
 async def run(root: Callable[[Agent], Awaitable[Any]], concurrent: int = 1, tokens: int = 1_000) -> Any:
@@ -312,13 +319,8 @@ async def test_whoever_holds_money_in_another_task_may_settle_it_there(autojump_
     async def root(agent: Agent) -> str:
         held = await agent.ledger.reserve(60)
         child = await agent.spawn(needs)
-
-        async def call() -> None:
-            await trio.sleep(5)
-            await agent.ledger.settle(held, 1)  # type: ignore[arg-type]
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(call)
+            nursery.start_soon(settle_later, agent, held)
             return await child.result()
 
     tree = open_tree(limits(4, tokens=100))
@@ -328,32 +330,36 @@ async def test_whoever_holds_money_in_another_task_may_settle_it_there(autojump_
 
 
 async def test_an_agent_whose_other_task_will_settle_waits_for_its_own_money(autojump_clock):
-    async def root(agent: Agent) -> None:
+    async def root(agent: Agent) -> float:
+        began = trio.current_time()
         first = await agent.ledger.reserve(60)
-
-        async def call() -> None:
-            await trio.sleep(5)
-            await agent.ledger.settle(first, 1)  # type: ignore[arg-type]
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(call)
+            nursery.start_soon(settle_later, agent, first)
             second = await agent.ledger.reserve(60)
+            waited = trio.current_time() - began
             await agent.ledger.settle(second, 1)  # type: ignore[arg-type]
+        return waited
 
-    await run(root, tokens=100)
+    assert await run(root, tokens=100) == 5
 
 
 async def test_an_uncontended_slot_is_taken_and_given_back_without_a_look_at_the_graph(autojump_clock, monkeypatch):
-    async def root(agent: Agent) -> None:
-        waits = agent.host.waits
+    looks: list[str] = []
+
+    async def root(agent: Agent) -> list[bool]:
         for name in ("begin", "check", "end"):
-            monkeypatch.setattr(type(waits), name, None)
+            monkeypatch.setattr(WaitGraph, name, lambda *_args, name=name, **_more: looks.append(name))
+        held: list[bool] = []
         for _ in range(3):
             async with agent.waiting():
                 await trio.lowlevel.checkpoint()
+                held.append(agent.holds_slot)
+            held.append(agent.holds_slot)
         monkeypatch.undo()
+        return held
 
-    await run(root)
+    assert await run(root) == [False, True] * 3
+    assert looks == []
 
 
 async def test_an_agent_that_fails_for_a_cycle_names_it_to_whoever_awaits_it(autojump_clock):

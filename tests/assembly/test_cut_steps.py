@@ -22,8 +22,7 @@ from actors.agents.ports import (
     ToolSpec,
 )
 from actors.assembly.recovering import Retry
-from actors.halts import HaltKind
-from actors.testing.dying_store import Death, DyingStore
+from actors.testing.dying_store import Death
 from actors.testing.goal_model import call, spawn
 from actors.testing.resume_bench import Bench
 from actors.tools.toolbox import builtin_tools
@@ -63,12 +62,7 @@ async def cut(folder: Path, calls: list[Any], *, read_only: bool, below: list[An
     bench = Bench(folder, answers, tools=(*builtin_tools(), stop))
     (bench.work / "a.txt").write_text("x\n")
 
-    def end() -> None:
-        assert isinstance(bench.store, DyingStore) and bench.tree is not None
-        bench.store.die()
-        bench.tree.halt_nowait(HaltKind.interrupt)
-
-    stop.end = end
+    stop.end = bench.kill
     assert await bench.begin(death=Death()) is None
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.finished
@@ -113,12 +107,7 @@ async def test_a_read_before_a_call_that_nobody_can_inspect_stands_with_its_inte
     )
     (bench.work / "a.txt").write_text("x\n")
 
-    def end() -> None:
-        assert isinstance(bench.store, DyingStore) and bench.tree is not None
-        bench.store.die()
-        bench.tree.halt_nowait(HaltKind.interrupt)
-
-    stop.end = end
+    stop.end = bench.kill
     assert await bench.begin(death=Death()) is None
     (bench.work / "a.txt").write_text("changed\n")
     [attempt] = bench.open_attempts()

@@ -11,7 +11,7 @@ from actors.assembly.reopening import reopen
 from actors.cli.viewing import list_runs, show
 from actors.errors import ConfigError, StoreError, StoreErrorKind
 from actors.store.store import Store
-from actors.testing.dying_store import Death
+from actors.testing.dying_store import Death, holds
 from actors.testing.goal_model import GoalModel, call
 from actors.testing.resume_bench import Bench
 
@@ -21,7 +21,7 @@ ANSWERS: dict[str, Any] = {"root": [[LOOK], [LOOK], "done"]}
 
 async def killed(folder: Path) -> Bench:
     bench = Bench(folder, ANSWERS)
-    await bench.begin(death=Death(when=lambda rows: any(isinstance(row, AnswerGiven) and row.step == 2 for row in rows)))
+    await bench.begin(death=Death(when=holds(AnswerGiven, lambda row: row.step == 2)))
     return bench
 
 

@@ -25,7 +25,7 @@ from actors.store.records import ApprovalRecord
 from actors.store.store import Store, open_reader
 from actors.testing.dying_store import Death
 from actors.testing.goal_model import call, spawn
-from actors.testing.resume_bench import Bench
+from actors.testing.resume_bench import Bench, finished
 
 # A program that leaves one line in a file, each time it is run.
 MARK = [sys.executable, "-c", "open('marks', 'a').write('x\\n')"]
@@ -63,10 +63,6 @@ def marks(bench: Bench) -> int:
     return len(place.read_text().splitlines()) if place.exists() else 0
 
 
-def ended(ran: RunResult | None) -> bool:
-    return ran is not None and ran.outcome.kind is OutcomeKind.finished
-
-
 def parked_on(ran: RunResult | None) -> str:
     assert ran is not None and ran.outcome.kind is OutcomeKind.awaiting_approval and ran.terminal is None
     assert ran.outcome.request is not None
@@ -85,7 +81,7 @@ async def test_the_question_stands_in_the_file_with_its_whole_call_before_anybod
         return Approval(True)
 
     ran = await bench.begin(Asked(look))
-    assert ended(ran)
+    assert finished(ran)
     [row] = seen
     assert (row.act, row.target, row.content, row.tool, row.decision) == ("write", "a.txt", "1", "write_file", None)
     assert '"a.txt"' in row.arguments and row.goal == "root"
@@ -106,7 +102,7 @@ async def test_a_process_that_ends_while_it_asks_asks_again_and_it_is_the_same_q
     [before] = bench.questions()
     approver = Asked(Approval(True))
     ran = await bench.go_on(approver)
-    assert ended(ran)
+    assert finished(ran)
     assert len(approver.requests) == 1 and (bench.work / "a.txt").read_text() == "1"
     [row] = bench.questions(all=True)
     assert row.request_id == before.request_id and row.decision == "approved"
@@ -131,7 +127,7 @@ async def test_whoever_decides_in_another_process_first_is_heard_and_the_approve
 
     with trio.fail_after(10):
         ran = await bench.begin(Asked(lambda _: think()))
-    assert ended(ran)
+    assert finished(ran)
     assert let_go.is_set() and not (bench.work / "a.txt").exists()
     assert "not on a Friday" in bench.told()[0]
     [row] = bench.questions(all=True)
@@ -156,7 +152,7 @@ async def test_of_two_that_decide_the_first_write_wins_and_the_agent_acts_on_it(
             return answer
 
     ran = await bench.begin(Late())
-    assert ended(ran)
+    assert finished(ran)
     assert not (bench.work / "a.txt").exists() and "I was first" in bench.told()[0]
 
 
@@ -173,7 +169,7 @@ async def test_an_operator_who_comes_second_is_told_so_and_changes_nothing(tmp_p
     [kept] = bench.questions(all=True)
     assert (kept.decision, kept.reason) == ("denied", "first")
     ran = await bench.go_on()
-    assert ended(ran) and not (bench.work / "a.txt").exists()
+    assert finished(ran) and not (bench.work / "a.txt").exists()
 
 
 # ── a decision on resume ────────────────────────────────────────────────────
@@ -199,7 +195,7 @@ async def test_an_approved_call_is_run_as_it_was_asked_for_once_and_the_model_is
     assert (bench.work / "a.txt").read_text() == "old" and marks(bench) == 0
     approver = Asked()
     ran = await bench.decide(row.request_id, True, approver=approver)
-    assert ended(ran) and not approver.requests
+    assert finished(ran) and not approver.requests
     if tool == "exec":
         assert marks(bench) == 1 and "exit code 0" in bench.told()[0]
     else:
@@ -215,7 +211,7 @@ async def test_a_rule_that_denies_by_now_beats_an_approval(tmp_path: Path) -> No
     [row] = bench.questions()
     now = ask(Act.write).layer("later").deny_write("a.txt")
     ran = await bench.decide(row.request_id, True, policy=now)
-    assert ended(ran)
+    assert finished(ran)
     assert not (bench.work / "a.txt").exists() and "denied by policy" in bench.told()[0]
 
 
@@ -235,7 +231,7 @@ async def test_a_rule_that_comes_while_the_question_is_open_does_not_make_its_an
     [write] = bench.questions()
     assert write.act == "write" and write.request_id != row.request_id
     ran = await bench.decide(write.request_id, True)
-    assert ended(ran) and (bench.work / "a.txt").read_text() == "new"
+    assert finished(ran) and (bench.work / "a.txt").read_text() == "new"
     bench.check()
 
 
@@ -258,7 +254,7 @@ async def test_a_human_who_says_no_is_read_by_the_model(tmp_path: Path) -> None:
     await bench.begin()
     [row] = bench.questions()
     ran = await bench.decide(row.request_id, False, "use b.txt")
-    assert ended(ran) and not bench.questions()
+    assert finished(ran) and not bench.questions()
     assert "use b.txt" in bench.told()[0] and not (bench.work / "a.txt").exists()
     bench.check()
 
@@ -277,7 +273,7 @@ async def test_the_same_decision_counts_once_and_is_refused_alike_each_later_tim
     assert texts[0] == texts[1] and "was decided before" in texts[0] and marks(bench) == 1
     [second] = bench.questions()
     ran = await bench.decide(second.request_id, True)
-    assert ended(ran) and marks(bench) == 2
+    assert finished(ran) and marks(bench) == 2
     for request in (row.request_id, second.request_id):
         with pytest.raises(ConfigError, match="has ended"):
             await bench.decide(request, True)
@@ -293,7 +289,7 @@ async def test_a_decision_that_stood_when_its_process_ended_is_acted_on_by_a_pla
     assert await bench.decide(row.request_id, True, death=death) is None
     assert marks(bench) == 0
     ran = await bench.go_on()
-    assert ended(ran) and marks(bench) == 1
+    assert finished(ran) and marks(bench) == 1
 
 
 async def test_a_question_of_another_run_and_one_that_nobody_asked_are_refused(tmp_path: Path) -> None:
@@ -349,7 +345,7 @@ async def test_a_parked_agent_holds_no_slot_and_its_siblings_end_before_the_tree
     assert parked_on(ran) == ids[0]
     assert ran is not None and ids[1] not in ran.outcome.message
     ran = await bench.decide(ids[0], False, "no")
-    assert ended(ran)
+    assert finished(ran)
     assert [name.name for name in bench.work.glob("[ab].txt")] in (["a.txt"], ["b.txt"])
     # Each was told once, and the one that only worked was asked nothing again.
     assert sum("works" in repr(m.requests[0].turns[0]) for m in bench.models[1:] for m in [m] if m.requests) == 0
@@ -368,7 +364,7 @@ async def test_two_children_of_one_definition_that_park_are_told_apart(tmp_path:
     ran = await bench.decide(second.request_id, False, "not you")
     assert parked_on(ran) == first.request_id and marks(bench) == 0
     ran = await bench.decide(first.request_id, True)
-    assert ended(ran) and marks(bench) == 1
+    assert finished(ran) and marks(bench) == 1
     decided = {row.request_id: row.decision for row in bench.questions(all=True)}
     assert decided == {first.request_id: "approved", second.request_id: "denied"}
     bench.check()
@@ -386,7 +382,7 @@ async def test_a_child_at_depth_three_parks_and_goes_on_by_its_own_decision(tmp_
     [row] = bench.questions()
     assert row.run_id.count("/") == 3 and parked_on(parked) == row.request_id
     ran = await bench.decide(row.request_id, True)
-    assert ended(ran) and marks(bench) == 1
+    assert finished(ran) and marks(bench) == 1
     # Nobody above is asked anything but what comes after the report.
     assert [len(request.turns) for request in bench.models[-1].requests] == [3, 3, 3, 3]
     bench.check()
@@ -409,7 +405,7 @@ async def test_a_parked_child_that_nobody_waits_for_does_not_hold_up_its_parent(
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.awaiting_approval
     ran = await bench.decide(row.request_id, True)
-    assert ended(ran) and marks(bench) == 1 and ran is not None and ran.said == "done"
+    assert finished(ran) and marks(bench) == 1 and ran is not None and ran.said == "done"
     # The root's work was over: it was asked nothing again.
     assert all("root" not in repr(r.turns[0])[:40] for model in bench.models[1:] for r in model.requests)
     bench.check()
@@ -446,7 +442,7 @@ async def test_a_decision_that_is_made_while_the_tree_lives_wakes_the_parked_age
         async with trio.open_nursery() as nursery:
             nursery.start_soon(operator)
             ran = await bench.begin()
-    assert ended(ran) and marks(bench) == 1
+    assert finished(ran) and marks(bench) == 1
     bench.check()
 
 
@@ -464,7 +460,7 @@ async def test_more_pending_questions_than_a_line_can_name_are_all_in_the_list(t
     async with Store.open(bench.file) as other:
         for each in ids:
             assert await other.decide(ApprovalDecided(each, "approved", "", "attached"))
-    assert ended(await bench.go_on()) and len(list(bench.work.glob("*.txt"))) == 7
+    assert finished(await bench.go_on()) and len(list(bench.work.glob("*.txt"))) == 7
     bench.check()
 
 
@@ -477,7 +473,7 @@ async def test_an_approver_that_fails_leaves_no_question_open(tmp_path: Path) ->
             raise RuntimeError("the approver is down")
 
     bench = Bench(tmp_path, {"root": [[WRITE], "done"]}, ask(Act.write))
-    assert ended(await bench.begin(Broken()))
+    assert finished(await bench.begin(Broken()))
     assert not bench.questions() and not (bench.work / "a.txt").exists()
     [row] = bench.questions(all=True)
     assert (row.decision, row.decided_by) == ("denied", "runtime") and "the approver is down" in bench.told()[0]
@@ -513,7 +509,7 @@ async def test_what_was_approved_meets_the_policy_of_the_child_that_asked_and_no
     }
     bench = Bench(tmp_path, answers, ask(Act.write), Asked())
     request = parked_on(await bench.begin())
-    assert ended(await bench.decide(request, True))
+    assert finished(await bench.decide(request, True))
     assert [each.name for each in bench.work.iterdir()] == ["open.txt"] and len(bench.questions(all=True)) == 1
     assert "denied by policy" in bench.told("child")[1]
     bench.check()
@@ -544,7 +540,7 @@ async def test_a_question_that_has_its_answer_pauses_nobody(tmp_path: Path) -> N
     bench = Bench(tmp_path, answers, ask(Act.write), Asked(), before=hold)
     with trio.fail_after(20):
         ran = await bench.begin()
-    assert ended(ran) and (bench.work / "a.txt").read_text() == "1"
+    assert finished(ran) and (bench.work / "a.txt").read_text() == "1"
     bench.check()
 
 
@@ -554,12 +550,12 @@ async def test_an_operators_reason_is_safe_and_bounded_like_an_approvers(tmp_pat
     request = parked_on(await bench.begin())
     reason = "no \udcff" + "x" * 100_000
     if way == "resume":
-        assert ended(await bench.decide(request, False, reason))
+        assert finished(await bench.decide(request, False, reason))
     else:
         async with Store.open(bench.file) as store:
             verdict = await decide(store, request, False, reason)
             assert verdict.won
-        assert ended(await bench.go_on())
+        assert finished(await bench.go_on())
     [row] = bench.questions(all=True)
     assert row.reason is not None and row.reason.startswith("no \ufffdx") and len(row.reason) < 3_000
     assert "no \ufffdx" in bench.told()[0]
@@ -587,7 +583,7 @@ async def test_what_a_step_did_before_and_between_two_questions_is_done_once(tmp
     [second] = bench.questions()
     assert (first.target, second.target) == ("a.txt", "b.txt")
     ran = await bench.decide(second.request_id, True)
-    assert ended(ran) and marks(bench) == 2
+    assert finished(ran) and marks(bench) == 2
     assert len(bench.told()) == 4 and sum(len(m.requests) for m in bench.models) == 2
     bench.check()
 
@@ -608,7 +604,7 @@ async def test_a_process_may_end_at_any_commit_of_a_run_with_two_questions(tmp_p
             if not bench.stands:
                 continue
             ran = await bench.go_on(yes)
-            assert ended(ran), (after, at, ran)
+            assert finished(ran), (after, at, ran)
             assert {each.name: each.read_text() for each in bench.work.iterdir()} == {"a.txt": "1", "b.txt": "2"}
             assert [row.decision for row in bench.questions(all=True)] == ["approved", "approved"]
             # The model's own count, or above it by what is marked as estimated.

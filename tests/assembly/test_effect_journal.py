@@ -28,9 +28,9 @@ from actors.assembly.running import RunResult
 from actors.containment.limits import Containment
 from actors.errors import ConfigError
 from actors.halts import Halt, HaltKind
-from actors.testing.dying_store import Death, DyingStore
+from actors.testing.dying_store import Death, holds
 from actors.testing.goal_model import call, spawn
-from actors.testing.resume_bench import Bench
+from actors.testing.resume_bench import Bench, finished
 from actors.tools.toolbox import builtin_tools
 
 
@@ -100,29 +100,14 @@ def bench_of(folder: Path, tool: Charge, tree: str = "root", **more: Any) -> Ben
     return Bench(folder, TREES[tree][0], tools=(*builtin_tools(), tool), **more)
 
 
-def holds(kind: type) -> Callable[[Sequence[Row]], bool]:
-    return lambda rows: any(isinstance(row, kind) for row in rows)
-
-
 def closes(resolution: str) -> Callable[[Sequence[Row]], bool]:
-    return lambda rows: any(isinstance(row, AttemptClosed) and row.resolution == resolution for row in rows)
-
-
-def kill(bench: Bench) -> None:
-    """End the process where it stands: nothing is written any more, and its tasks are gone."""
-    assert isinstance(bench.store, DyingStore) and bench.tree is not None
-    bench.store.die()
-    bench.tree.halt_nowait(HaltKind.interrupt)
+    return holds(AttemptClosed, lambda row: row.resolution == resolution)
 
 
 def paused(ran: RunResult | None) -> str:
     assert ran is not None and ran.outcome.kind is OutcomeKind.awaiting_recovery and ran.terminal is None
     assert ran.outcome.request is not None
     return ran.outcome.request
-
-
-def ended(ran: RunResult | None) -> bool:
-    return ran is not None and ran.outcome.kind is OutcomeKind.finished
 
 
 # ── where the process ended ─────────────────────────────────────────────────
@@ -134,7 +119,7 @@ async def test_killed_before_the_intent_stands_the_call_is_simply_run(tmp_path: 
     bench = bench_of(tmp_path, tool, tree)
     assert await bench.begin(death=Death(when=holds(AttemptBegun))) is None
     assert not tool.done and not bench.open_attempts()
-    assert ended(await bench.go_on()) and tool.done == ["Ann"]
+    assert finished(await bench.go_on()) and tool.done == ["Ann"]
     assert bench.told(TREES[tree][1])[-1] == "charged Ann"
     bench.check()
 
@@ -152,7 +137,7 @@ async def test_killed_between_intent_and_effect_nothing_is_run_before_a_human_ha
         [row] = bench.open_attempts()
         assert row.key == key and row.tool == "charge"
         bench.check()
-    assert ended(await bench.recover(Retry(key))) and tool.done == ["Ann"]
+    assert finished(await bench.recover(Retry(key))) and tool.done == ["Ann"]
     bench.check()
 
 
@@ -165,7 +150,7 @@ async def test_killed_between_effect_and_its_record_what_the_human_knows_is_what
     assert await bench.begin(death=Death(when=closes("done"))) is None
     assert tool.done == ["Ann"]
     key = paused(await bench.go_on())
-    assert ended(await bench.recover(Completed(key, "Ann was charged: the bank says so")))
+    assert finished(await bench.recover(Completed(key, "Ann was charged: the bank says so")))
     assert tool.done == ["Ann"] and not bench.open_attempts()
     assert bench.told(TREES[tree][1])[-1] == "Ann was charged: the bank says so"
     bench.check()
@@ -175,12 +160,12 @@ async def test_killed_between_effect_and_its_record_what_the_human_knows_is_what
 async def test_killed_inside_the_call_it_is_the_same(tmp_path: Path, tree: str) -> None:
     tool = Charge()
     bench = bench_of(tmp_path, tool, tree)
-    tool.inside = lambda: kill(bench)
+    tool.inside = bench.kill
     assert await bench.begin(death=Death()) is None
     tool.inside = None
     key = paused(await bench.go_on())
     assert tool.done == ["Ann"]
-    assert ended(await bench.recover(Completed(key, "done"))) and tool.done == ["Ann"]
+    assert finished(await bench.recover(Completed(key, "done"))) and tool.done == ["Ann"]
     bench.check()
 
 
@@ -192,7 +177,7 @@ async def test_killed_after_the_record_stands_the_tool_is_not_called_again_and_i
     bench = bench_of(tmp_path, tool, tree)
     assert await bench.begin(death=Death(when=closes("done"), after=True)) is None
     assert not bench.open_attempts()
-    assert ended(await bench.go_on()) and tool.done == ["Ann"]
+    assert finished(await bench.go_on()) and tool.done == ["Ann"]
     assert bench.told(TREES[tree][1])[-1] == "charged Ann"
     bench.check()
 
@@ -244,7 +229,7 @@ async def test_whoever_only_waited_for_a_child_does_nothing_again_when_that_chil
         release.set()
 
     bench.before = hold
-    tool.inside = lambda: kill(bench)
+    tool.inside = bench.kill
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch)
         assert await bench.begin(death=Death()) is None
@@ -252,7 +237,7 @@ async def test_whoever_only_waited_for_a_child_does_nothing_again_when_that_chil
     assert bench.agents()["root"].status == "draining"
     key = paused(await bench.go_on())
     ran = await bench.recover(Completed(key, "paid"))
-    assert ended(ran) and ran is not None and ran.said == "done" and tool.done == ["Ann"]
+    assert finished(ran) and ran is not None and ran.said == "done" and tool.done == ["Ann"]
     assert len(bench.requests("root")) == 2
     bench.check()
 
@@ -264,7 +249,7 @@ async def test_two_open_calls_are_asked_about_one_after_the_other_the_oldest_fir
 
     def last() -> None:
         if len(tool.done) == 2:
-            kill(bench)
+            bench.kill()
 
     tool.inside = last
     assert await bench.begin(death=Death()) is None
@@ -273,7 +258,7 @@ async def test_two_open_calls_are_asked_about_one_after_the_other_the_oldest_fir
     ran = await bench.go_on()
     assert paused(ran) == first.key and ran is not None and "2 calls" in ran.outcome.message
     assert paused(await bench.recover(Completed(first.key, "one"))) == second.key
-    assert ended(await bench.recover(Completed(second.key, "two")))
+    assert finished(await bench.recover(Completed(second.key, "two")))
     assert sorted(tool.done) == ["Ann", "Bob"]
     bench.check()
 
@@ -284,7 +269,7 @@ async def test_two_open_calls_are_asked_about_one_after_the_other_the_oldest_fir
 @pytest.mark.parametrize("more", [{"read_only": True}, {"recovery": "replayable"}])
 async def test_what_only_reads_and_what_may_be_run_again_writes_no_row(tmp_path: Path, more: dict[str, Any]) -> None:
     bench = bench_of(tmp_path, Charge(**more))
-    assert ended(await bench.begin())
+    assert finished(await bench.begin())
     assert bench.sql("select count(*) from tool_attempts") == [0]
 
 
@@ -305,7 +290,7 @@ async def test_the_builtin_tools_write_no_row(tmp_path: Path) -> None:
         call("list_dir", path="."),
     ]
     bench = Bench(tmp_path, {"root": [calls, "done"]})
-    assert ended(await bench.begin())
+    assert finished(await bench.begin())
     assert bench.sql("select count(*) from tool_attempts") == [0]
 
 
@@ -313,13 +298,13 @@ async def test_the_key_of_a_call_is_the_same_in_every_process_and_another_for_ev
     tool = Charge()
     answers: dict[str, Any] = {"root": [[PAY, PAY], [spawn("child")], "done"], "child": [[PAY, PAY], "paid"]}
     bench = Bench(tmp_path, answers, tools=(*builtin_tools(), tool))
-    tool.outside = lambda: kill(bench)
+    tool.outside = bench.kill
     await bench.begin(death=Death())
     key = paused(await bench.go_on())
     assert await bench.recover(Retry(key), Death()) is None
     assert paused(await bench.go_on()) == key
     tool.outside = None
-    assert ended(await bench.recover(Retry(key)))
+    assert finished(await bench.recover(Retry(key)))
     assert tool.keys[:3] == [key] * 3 and len(set(tool.keys)) == 4 and len(tool.done) == 4
     assert bench.sql("select attempt from tool_attempts order by key") [0] == 3
     bench.check()
@@ -341,11 +326,11 @@ async def test_a_decision_on_a_call_that_is_closed_foreign_or_unknown_is_refused
             with pytest.raises(ConfigError, match="no call of"):
                 await bench.recover(kind(bad))
     assert [row.key for row in bench.open_attempts()] == [key] and not tool.done
-    assert ended(await bench.recover(Retry(key)))
+    assert finished(await bench.recover(Retry(key)))
     with pytest.raises(ConfigError, match="has ended"):
         await bench.recover(Retry(key))
     bench.run_id = first
-    assert ended(await bench.recover(Completed(foreign, "x"))) and tool.done == ["Ann"]
+    assert finished(await bench.recover(Completed(foreign, "x"))) and tool.done == ["Ann"]
 
 
 async def test_a_second_decision_on_one_call_is_refused_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -356,14 +341,14 @@ async def test_a_second_decision_on_one_call_is_refused_while_the_run_goes_on(tm
     assert await bench.recover(Completed(key, "paid"), Death(when=closes("completed"), after=True)) is None
     with pytest.raises(ConfigError, match="no call of"):
         await bench.recover(Retry(key))
-    assert ended(await bench.go_on()) and not tool.done and bench.told()[-1] == "paid"
+    assert finished(await bench.go_on()) and not tool.done and bench.told()[-1] == "paid"
 
 
 async def test_what_a_human_tells_of_a_call_is_safe_and_bounded_like_any_result(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, Charge())
     await bench.begin(death=Death(when=holds(AttemptBegun), after=True))
     key = paused(await bench.go_on())
-    assert ended(await bench.recover(Completed(key, "\ud800\x00" + "x" * 1_000_000)))
+    assert finished(await bench.recover(Completed(key, "\ud800\x00" + "x" * 1_000_000)))
     told = bench.told()[-1]
     assert told.startswith("\ufffd\ufffd") and "characters left out" in told and len(told) < 100_000
     bench.check()
@@ -384,7 +369,7 @@ async def test_a_call_that_waits_for_an_answer_is_not_open_over_any_number_of_re
         assert not bench.open_attempts() and not tool.keys
         bench.check()
     [row] = bench.questions()
-    assert ended(await bench.decide(row.request_id, True)) and tool.done == ["Ann"]
+    assert finished(await bench.decide(row.request_id, True)) and tool.done == ["Ann"]
     bench.check()
 
 
@@ -394,7 +379,7 @@ async def test_a_process_that_ends_while_such_a_call_asks_leaves_nothing_open(tm
 
     class Ends:
         async def decide(self, request: ApprovalRequest) -> Approval:
-            kill(bench)
+            bench.kill()
             await trio.sleep_forever()
             raise AssertionError
 
@@ -403,7 +388,7 @@ async def test_a_process_that_ends_while_such_a_call_asks_leaves_nothing_open(tm
         assert not bench.open_attempts()
         assert await bench.go_on(Ends(), Death()) is None
     assert not bench.open_attempts()
-    assert ended(await bench.go_on(Puts(Approval(True)))) and tool.done == ["Ann"]
+    assert finished(await bench.go_on(Puts(Approval(True)))) and tool.done == ["Ann"]
     bench.check()
 
 
@@ -415,18 +400,18 @@ async def test_a_call_that_was_allowed_is_open_from_the_moment_it_may_be_done(tm
     assert await bench.decide(row.request_id, True, death=Death(when=holds(ApprovalApplied), after=True)) is None
     assert not tool.done
     key = paused(await bench.go_on())
-    assert ended(await bench.recover(Completed(key, "paid"))) and not tool.done
+    assert finished(await bench.recover(Completed(key, "paid"))) and not tool.done
     bench.check()
 
 
 async def test_a_call_that_was_allowed_at_once_is_open_while_it_is_done(tmp_path: Path) -> None:
     tool = Charge(asks=True)
     bench = asking(tmp_path, tool)
-    tool.inside = lambda: kill(bench)
+    tool.inside = bench.kill
     assert await bench.begin(Puts(Approval(True)), Death()) is None
     assert tool.done == ["Ann"]
     key = paused(await bench.go_on())
-    assert ended(await bench.recover(Completed(key, "paid"))) and tool.done == ["Ann"]
+    assert finished(await bench.recover(Completed(key, "paid"))) and tool.done == ["Ann"]
     bench.check()
 
 
@@ -435,7 +420,7 @@ async def test_a_call_that_a_human_denied_is_closed_and_never_run(tmp_path: Path
     bench = asking(tmp_path, tool)
     await bench.begin()
     [row] = bench.questions()
-    assert ended(await bench.decide(row.request_id, False, "no money"))
+    assert finished(await bench.decide(row.request_id, False, "no money"))
     assert not tool.done and not bench.open_attempts() and "no money" in bench.told()[-1]
     bench.check()
 
@@ -458,12 +443,12 @@ async def test_an_agent_that_ends_for_good_in_the_middle_of_a_call_leaves_none_t
         bench.tree.stop_below(child, Halt(HaltKind.duration, "timer", trio.current_time(), child.path, "over"))
 
     tool.inside = stop
-    death = Death(when=lambda rows: any(isinstance(row, StepDone) and row.step == 2 for row in rows))
+    death = Death(when=holds(StepDone, lambda row: row.step == 2))
     assert await bench.begin(death=death) is None
     assert bench.agents()["root/1.1"].status == "completed"
     assert not bench.open_attempts()
     bench.check()
-    assert ended(await bench.go_on())
+    assert finished(await bench.go_on())
     bench.check()
 
 
@@ -495,7 +480,7 @@ async def test_a_process_may_end_at_any_commit_and_no_call_is_done_twice_by_itse
                 told = Completed(row.key, f"charged {who}") if who in tool.done else Retry(row.key)
                 ran = await bench.recover(told)
             where = (after, keep, at)
-            assert ended(ran), (where, ran)
+            assert finished(ran), (where, ran)
             assert sorted(tool.done) == ["Ann", "Bob", "Cid", "Dan"], (where, tool.done)
             assert len(set(tool.keys)) == 4
             assert bench.told("child") == ["charged Bob", "charged Cid"], where

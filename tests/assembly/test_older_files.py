@@ -13,7 +13,7 @@ from actors.assembly.reopening import reopen
 from actors.assembly.stored_task import answered_goals
 from actors.halts import HaltKind
 from actors.store.store import Store, open_reader
-from actors.testing.dying_store import Death, DyingStore
+from actors.testing.dying_store import Death
 from actors.testing.goal_model import GoalModel, call, spawn
 from actors.testing.resume_bench import Bench
 
@@ -48,12 +48,11 @@ def _answers(row: Any, step: int) -> bool:
 async def test_a_report_of_an_ended_child_that_an_older_version_had_not_told_is_told_once(tmp_path: Path) -> None:
     async def hold(request: Any) -> None:
         if request.turns[0].text.startswith("root") and len(request.turns) > 1 and bench.models[1:] == []:
-            assert isinstance(bench.store, DyingStore) and bench.tree is not None and bench.tree.root is not None
+            assert bench.store is not None and bench.tree is not None and bench.tree.root is not None
             while bench.tree.root.children:
                 await trio.sleep(0.01)
             await bench.store.commit()
-            bench.store.die()
-            bench.tree.halt_nowait(HaltKind.interrupt)
+            bench.kill()
             await trio.sleep_forever()
 
     bench = Bench(tmp_path, ANSWERS, before=hold)

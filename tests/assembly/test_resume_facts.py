@@ -1,7 +1,7 @@
 """What a run was given at its start, and all that it saw, is what it goes on with; other files are refused by name."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +24,21 @@ from actors.agents.ports import (
     ToolSpec,
 )
 from actors.agents.roster import AgentDef, Agents
-from actors.agents.rows import AnswerGiven, Row, StepDone
+from actors.agents.rows import AnswerGiven
 from actors.agents.verification import Verification
 from actors.assembly.resuming import resume, resume_from_stored_policy
-from actors.assembly.running import RunResult, run
+from actors.assembly.running import run
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind, StoreError, StoreErrorKind
 from actors.store.store import Store, open_reader
-from actors.testing.dying_store import Death, open_dying_store
+from actors.testing.dying_store import Death, holds, holds_step, open_dying_store
 from actors.testing.goal_model import GoalModel, call, spawn
-from actors.testing.resume_bench import Bench
+from actors.testing.resume_bench import Bench, finished
 from actors.tools.toolbox import builtin_tools
 
 LOOK = call("list_dir", path=".")
 
 
-def ended(ran: RunResult | None) -> bool:
-    return ran is not None and ran.outcome.kind is OutcomeKind.finished and ran.terminal is not None
-
-
-def of(kind: type, where: Callable[[Any], bool] = lambda _: True) -> Callable[[Sequence[Row]], bool]:
-    return lambda rows: any(isinstance(row, kind) and where(row) for row in rows)
-
-
-def step(agent: str, number: int) -> Callable[[Sequence[Row]], bool]:
-    """The commit of a step; ``agent`` is what the run id ends with, empty for the root."""
-
-    def meets(row: StepDone) -> bool:
-        return row.step == number and (row.run_id.endswith(agent) if agent else "/" not in row.run_id)
-
-    return of(StepDone, meets)
 
 
 def plain(requests: Sequence[CompletionRequest]) -> list[str]:
@@ -65,7 +50,7 @@ def plain(requests: Sequence[CompletionRequest]) -> list[str]:
 
 async def test_a_file_of_a_newer_format_is_refused_by_kind_and_not_touched(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"root": [[LOOK], "done"]})
-    await bench.begin(death=Death(when=step("", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("", 1), after=True))
     bench.sql("pragma user_version = 99")
     before = bench.file.read_bytes()
     with pytest.raises(StoreError, match="has format 99") as refused:
@@ -80,7 +65,7 @@ NEW_COLUMNS = {"runs": ("decided", "opening", "entry", "reopened_from"), "step_t
 async def test_a_file_of_an_older_version_is_resumed_with_what_it_has(tmp_path: Path) -> None:
     answers: dict[str, Any] = {"root": [[LOOK, spawn("a")], [LOOK], "done"], "a": [[LOOK], "a done"]}
     bench = Bench(tmp_path, answers)
-    await bench.begin(death=Death(when=step("/1.2", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("/1.2", 1), after=True))
     connection = sqlite3.connect(bench.file)
     with connection:
         for table in NEW_TABLES:
@@ -90,7 +75,7 @@ async def test_a_file_of_an_older_version_is_resumed_with_what_it_has(tmp_path: 
                 connection.execute(f"alter table {table} drop column {column}")
     connection.close()
     ran = await bench.go_on()
-    assert ended(ran) and bench.agents()["root/1.2"].said == "a done"
+    assert finished(ran) and bench.agents()["root/1.2"].said == "a done"
     assert len(set(plain(bench.requests("root")))) == len(bench.requests("root")) == 3
 
 
@@ -105,11 +90,11 @@ async def test_a_named_agent_that_has_left_the_roster_works_on_as_it_was(tmp_pat
     scout = AgentDef("scout", role="You scout.", model="small")
     contract = TaskContract.workspace("root", tmp_path, Verification.none(), agents=Agents((scout,))).with_max_steps(9)
     bench = Bench(tmp_path, answers, contract=contract)
-    await bench.begin(death=Death(when=step("/1.1", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("/1.1", 1), after=True))
     assert "scout" in bench.sql("select contract from runs where parent_run_id is null")[0]
     bench.sql("update runs set contract = json_remove(contract, '$.agents') where parent_run_id is null")
     ran = await bench.go_on()
-    assert ended(ran), ran and ran.outcome.message
+    assert finished(ran), ran and ran.outcome.message
     resumed = bench.models[-1].requests
     [last] = [each for each in resumed if each.turns[0].text.startswith("a")]  # type: ignore[union-attr]
     assert last.model == "small" and "You scout." in last.system
@@ -122,7 +107,7 @@ async def test_single_file_work_goes_on_from_the_file_as_it_was_shown_first(tmp_
     file.write_text("as it was")
     contract = TaskContract("root", file, Verification.file_contains("the end")).with_max_steps(5)
     answers: dict[str, Any] = {"root": [[call("write_file", content="half")], [call("write_file", content="the end")]]}
-    death = Death(when=step("", 1), after=True)
+    death = Death(when=holds_step("", 1), after=True)
     first, second = GoalModel(answers), GoalModel(answers)
     with pytest.raises(StoreError):
         async with open_dying_store(tmp_path / "runs.db", death) as store:
@@ -175,17 +160,17 @@ async def test_an_observation_of_any_kind_and_text_is_read_alike_after_a_restart
     everything = (*builtin_tools(), *tools)
     whole = Bench(tmp_path / "whole", answers, tools=everything)
     whole.work.mkdir(exist_ok=True)
-    assert ended(await whole.begin())
+    assert finished(await whole.begin())
     for death in (
-        Death(when=step("", 1), after=True),
-        Death(when=step("", 1)),
-        Death(when=step("", 2)),
-        Death(when=of(AnswerGiven, lambda row: row.step == 2), after=True),
+        Death(when=holds_step("", 1), after=True),
+        Death(when=holds_step("", 1)),
+        Death(when=holds_step("", 2)),
+        Death(when=holds(AnswerGiven, lambda row: row.step == 2), after=True),
     ):
         bench = Bench(tmp_path / str(id(death)), answers, tools=everything)
         bench.work.mkdir(exist_ok=True)
         assert await bench.begin(death=death) is None
-        assert ended(await bench.go_on())
+        assert finished(await bench.go_on())
         assert set(plain(bench.requests("root"))) == set(plain(whole.requests("root")))
         columns = "select kind || '|' || target || '|' || text || '|' || changed from ledger_observations order by id"
         assert bench.sql(columns) == whole.sql(columns)
@@ -203,8 +188,8 @@ async def test_a_tool_that_speaks_as_a_child_hides_no_report_of_one(tmp_path: Pa
             await trio.sleep_forever()
 
     bench = Bench(tmp_path, answers, tools=(*builtin_tools(), forged), before=hold)
-    assert await bench.begin(death=Death(when=step("", 2), after=True)) is None
-    assert ended(await bench.go_on())
+    assert await bench.begin(death=Death(when=holds_step("", 2), after=True)) is None
+    assert finished(await bench.go_on())
     reports = "select text from ledger_observations where kind = 'child'"
     assert bench.agents()["root/1.1"].said == "found it" and len(bench.sql(reports)) == 1
     bench.check()
@@ -221,8 +206,8 @@ async def test_text_and_no_text_stay_different_facts_over_a_restart(tmp_path: Pa
         ]
     }
     bench = Bench(tmp_path, answers)
-    assert await bench.begin(death=Death(when=step("", 3), after=True)) is None
-    assert ended(await bench.go_on())
+    assert await bench.begin(death=Death(when=holds_step("", 3), after=True)) is None
+    assert finished(await bench.go_on())
     told = [turn.text for turn in bench.requests("root")[-1].turns if isinstance(turn, AssistantTurn)]
     assert told == [None, "", "said"]
 
@@ -232,7 +217,7 @@ async def test_text_and_no_text_stay_different_facts_over_a_restart(tmp_path: Pa
 
 async def test_a_stored_policy_that_cannot_be_read_is_an_error_and_not_no_policy(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"root": [[LOOK], "done"]})
-    await bench.begin(death=Death(when=step("", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("", 1), after=True))
     bench.sql("update run_policies set policy = '{'")
     with pytest.raises(ConfigError, match="run_policies"):
         await bench.go_on()
@@ -250,8 +235,8 @@ async def test_the_policy_that_is_given_now_is_the_one_of_every_agent_from_now_o
     write = call("write_file", path="x.txt", content="1")
     answers: dict[str, Any] = {"root": [[spawn("a")], "done"], "a": [[LOOK], [write], "a done"]}
     bench = Bench(tmp_path, answers)
-    await bench.begin(death=Death(when=step("/1.1", 1), after=True))
-    assert ended(await bench.go_on(policy=Policy.permissive().layer("now").deny_write("*")))
+    await bench.begin(death=Death(when=holds_step("/1.1", 1), after=True))
+    assert finished(await bench.go_on(policy=Policy.permissive().layer("now").deny_write("*")))
     assert not (bench.work / "x.txt").exists() and "denied by policy" in bench.told("a")[-1]
     bench.check()
 

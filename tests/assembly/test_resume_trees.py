@@ -1,7 +1,6 @@
 """A tree whose process ended anywhere goes on whole: nobody is lost, made twice, counted twice or asked twice."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,23 @@ from actors.agents.ports import (
     Completion,
     CompletionRequest,
 )
-from actors.agents.rows import AnswerGiven, Reserved, Row, RunFinished, StepDone, TreeHalted
+from actors.agents.rows import AnswerGiven, Reserved, RunFinished, TreeHalted
 from actors.agents.verification import Verification
 from actors.assembly.resuming import resume
-from actors.assembly.running import RunResult
 from actors.containment.limits import Containment
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind, RunConflict
 from actors.halts import HaltKind
 from actors.store.store import Store
-from actors.testing.dying_store import Death, DyingStore
-from actors.testing.goal_model import GoalModel, call, spawn
-from actors.testing.resume_bench import Bench
+from actors.testing.dying_store import Death, holds, holds_step
+from actors.testing.goal_model import GoalModel, call, spawn, without_figures
+from actors.testing.resume_bench import Bench, finished
 
 LOOK = call("list_dir", path=".")
 
 
-def kill(bench: Bench) -> None:
-    """End the process where it stands: nothing is written any more, and its tasks are gone."""
-    assert isinstance(bench.store, DyingStore) and bench.tree is not None
-    bench.store.die()
-    bench.tree.halt_nowait(HaltKind.interrupt)
 
 
-def ended(ran: RunResult | None) -> bool:
-    return ran is not None and ran.outcome.kind is OutcomeKind.finished and ran.terminal is not None
-
-
-def of(kind: type, where: Callable[[Any], bool] = lambda _: True) -> Callable[[Sequence[Row]], bool]:
-    return lambda rows: any(isinstance(row, kind) and where(row) for row in rows)
-
-
-def step(agent: str, number: int) -> Callable[[Sequence[Row]], bool]:
-    """The commit of a step; ``agent`` is what the run id ends with, empty for the root."""
-
-    def meets(row: StepDone) -> bool:
-        return row.step == number and (row.run_id.endswith(agent) if agent else "/" not in row.run_id)
-
-    return of(StepDone, meets)
 
 
 def plain(requests: Sequence[CompletionRequest]) -> list[str]:
@@ -71,10 +49,10 @@ async def test_a_child_that_works_beside_is_taken_in_again_before_its_parent_ask
 
     bench = Bench(tmp_path, answers, before=note)
     # The root's second answer does not stand; its child was made in the first step, which does.
-    assert await bench.begin(death=Death(when=of(AnswerGiven, lambda row: row.step == 2 and "/" not in row.run_id))) is None
+    assert await bench.begin(death=Death(when=holds(AnswerGiven, lambda row: row.step == 2 and "/" not in row.run_id))) is None
     order.clear()
     ran = await bench.go_on()
-    assert ended(ran)
+    assert finished(ran)
     assert next(each for each in order if each.startswith("root")) == "root 1"
     assert set(bench.agents()) == {"root", "root/1.1"}
     assert bench.agents()["root/1.1"].said == "found it"
@@ -93,7 +71,7 @@ async def test_the_report_of_a_child_that_ended_unread_is_read_once(tmp_path: Pa
                 await trio.sleep(0.01)
             assert bench.store is not None
             await bench.store.commit()
-            kill(bench)
+            bench.kill()
             gate.set()
             await trio.sleep_forever()
 
@@ -102,7 +80,7 @@ async def test_the_report_of_a_child_that_ended_unread_is_read_once(tmp_path: Pa
     assert {path: each.status for path, each in bench.agents().items()}["root/1.1"] == "completed"
     asked = len(bench.requests("beside"))
     ran = await bench.go_on()
-    assert ended(ran) and len(bench.requests("beside")) == asked
+    assert finished(ran) and len(bench.requests("beside")) == asked
     last = bench.requests("root")[-1]
     assert repr(last).count("found it") == 1
     rows = bench.sql("select text from ledger_observations where kind = 'child'")
@@ -122,7 +100,7 @@ async def test_two_equal_goals_of_one_step_are_two_children_over_any_restart(tmp
                 break
             if not bench.stands:
                 continue
-            assert ended(await bench.go_on()), (at, after)
+            assert finished(await bench.go_on()), (at, after)
             assert set(bench.agents()) == {"root", "root/1.1", "root/1.2"}
             assert bench.sql("select agents from ledger") == [3], (at, after)
             assert bench.told() == [text for text in bench.told() if "twin done" in text] and len(bench.told()) == 2
@@ -154,7 +132,7 @@ async def test_a_queued_child_is_queued_again_and_counted_once_although_the_cap_
             where = (keep, after, at)
             bench.check()
             ran = await bench.go_on()
-            assert ended(ran), (where, ran)
+            assert finished(ran), (where, ran)
             assert set(bench.agents()) == {"root", "root/1.1", "root/1.2", "root/1.3"}, where
             assert {each.outcome for each in bench.agents().values()} == {"finished"}, where
             assert bench.sql("select agents from ledger") == [4], where
@@ -167,9 +145,9 @@ async def test_a_queued_child_is_queued_again_and_counted_once_although_the_cap_
 async def test_a_child_that_was_only_queued_when_its_parents_step_stood_is_not_forgotten(tmp_path: Path) -> None:
     answers: dict[str, Any] = {"root": [[spawn("beside", wait=False)], [LOOK], "done"], "beside": ["found it"]}
     bench = Bench(tmp_path, answers, limits=Containment(2, 1, 1, 100_000))
-    await bench.begin(death=Death(when=step("", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("", 1), after=True))
     assert bench.sql("select count(*) from agent_queue") == [1] and set(bench.agents()) == {"root"}
-    assert ended(await bench.go_on())
+    assert finished(await bench.go_on())
     assert bench.agents()["root/1.1"].said == "found it"
     assert bench.sql("select agents from ledger") == [2]
     bench.check()
@@ -181,10 +159,10 @@ async def test_a_child_whose_start_stands_and_whose_spawn_does_not_is_the_same_c
     """The two rows are written by two tasks; nothing says that they land together."""
     answers: dict[str, Any] = {"root": [[spawn("a")], "done"], "a": [[LOOK], "a done"]}
     bench = Bench(tmp_path, answers, limits=Containment(2, 2, 1, 100_000))
-    await bench.begin(death=Death(when=of(Reserved, lambda row: "/" in row.run_id), after=True))
+    await bench.begin(death=Death(when=holds(Reserved, lambda row: "/" in row.run_id), after=True))
     assert set(bench.agents()) == {"root", "root/1.1"}
     bench.sql("delete from spawns")
-    assert ended(await bench.go_on())
+    assert finished(await bench.go_on())
     assert bench.agents()["root/1.1"].said == "a done" and bench.sql("select agents from ledger") == [2]
     bench.check()
 
@@ -212,7 +190,7 @@ async def test_parents_that_only_wait_for_their_children_go_on_waiting_and_ask_n
             if how == "killed":
                 assert bench.store is not None
                 await bench.store.commit()
-                kill(bench)
+                bench.kill()
             else:
                 tree.halt_nowait(HaltKind.interrupt)
             await trio.sleep_forever()
@@ -224,7 +202,7 @@ async def test_parents_that_only_wait_for_their_children_go_on_waiting_and_ask_n
         bench.check()
     before = {goal: len(bench.requests(goal)) for goal in NESTED}
     ran = await bench.go_on()
-    assert ended(ran) and ran is not None and ran.said == "root done"
+    assert finished(ran) and ran is not None and ran.said == "root done"
     assert {path: each.said for path, each in bench.agents().items()} == {
         "root": "root done", "root/1.1": "one done", "root/1.1/1.1": "two done",
     }  # fmt: skip
@@ -238,7 +216,7 @@ async def test_parents_that_only_wait_for_their_children_go_on_waiting_and_ask_n
 async def test_a_nested_tree_may_be_cut_at_any_commit_several_times(tmp_path: Path) -> None:
     whole = Bench(tmp_path / "whole", NESTED)
     whole.work.mkdir(exist_ok=True)
-    assert ended(await whole.begin())
+    assert finished(await whole.begin())
     for at in range(1, 14):
         for after in (False, True):
             bench = Bench(tmp_path / f"{at}{after}", NESTED)
@@ -252,11 +230,11 @@ async def test_a_nested_tree_may_be_cut_at_any_commit_several_times(tmp_path: Pa
                 # Each process comes a little further, and then ends too.
                 crashes += 1
                 ran = await bench.go_on(death=Death(2 + crashes, after=after) if crashes < 4 else None)
-            assert ended(ran), (at, after, ran)
+            assert finished(ran), (at, after, ran)
             assert {p: e.said for p, e in bench.agents().items()} == {p: e.said for p, e in whole.agents().items()}
             for goal in NESTED:
-                wanted = {re.sub(r"\d+ tokens", "N tokens", each) for each in plain(whole.requests(goal))}
-                got = {re.sub(r"\d+ tokens", "N tokens", each) for each in plain(bench.requests(goal))}
+                wanted = {without_figures(each) for each in plain(whole.requests(goal))}
+                got = {without_figures(each) for each in plain(bench.requests(goal))}
                 assert got == wanted, (at, after, goal)
             [spent] = bench.sql("select sum(used_tokens) from reservations")
             [sure] = bench.sql("select sum(used_tokens) from reservations where state = 'settled'")
@@ -271,7 +249,7 @@ async def test_the_time_in_which_nobody_drove_a_tree_counts(tmp_path: Path) -> N
     bench = Bench(
         tmp_path, {"root": [[LOOK], "done"]}, limits=Containment(2, 2, 1, 100_000, max_total_duration=3_600.0)
     )
-    await bench.begin(death=Death(when=step("", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("", 1), after=True))
     bench.sql("update runs set started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-3601 seconds')")
     with trio.fail_after(10):
         ran = await bench.go_on()
@@ -285,7 +263,7 @@ async def test_an_agents_own_time_counts_so_too_and_ends_only_that_agent(tmp_pat
     answers: dict[str, Any] = {"root": [[spawn("slow")], "done"], "slow": [[LOOK], "slow done"]}
     contract = TaskContract.workspace("root", tmp_path, Verification.none()).with_time_budget(3_600.0)
     bench = Bench(tmp_path, answers, contract=contract)
-    await bench.begin(death=Death(when=step("/1.1", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("/1.1", 1), after=True))
     bench.sql(
         "update runs set started_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-3601 seconds') where depth = 1"
     )
@@ -294,7 +272,7 @@ async def test_an_agents_own_time_counts_so_too_and_ends_only_that_agent(tmp_pat
         ran = await bench.go_on()
     assert len(bench.requests("slow")) == asked
     assert bench.sql("select count(*) from reservations where run_id like '%/1.1'") == [1]
-    assert ended(ran) and bench.agents()["root/1.1"].outcome == "time_budget_exceeded"
+    assert finished(ran) and bench.agents()["root/1.1"].outcome == "time_budget_exceeded"
 
 
 # ── halts ───────────────────────────────────────────────────────────────────
@@ -306,7 +284,7 @@ async def test_a_tree_that_a_ceiling_had_halted_is_closed_with_one_end_for_each(
         "a": [[LOOK] for _ in range(8)], "b": [[LOOK] for _ in range(8)],
     }  # fmt: skip
     bench = Bench(tmp_path, answers, limits=Containment(3, 3, 1, 70))
-    assert await bench.begin(death=Death(when=of(TreeHalted), after=True)) is None
+    assert await bench.begin(death=Death(when=holds(TreeHalted), after=True)) is None
     assert bench.sql("select count(*) from terminals") == [0] and bench.sql("select kind from halts") == ["tokens"]
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.budget_ceiling_reached and ran.terminal is not None
@@ -335,7 +313,7 @@ async def test_the_stall_window_goes_on_where_it_was(tmp_path: Path) -> None:
     for number in range(1, straight.outcome.steps + 1):
         bench = Bench(tmp_path / str(number), answers(), contract=contract)
         bench.work.mkdir(exist_ok=True)
-        assert await bench.begin(death=Death(when=step("", number), after=True)) is None
+        assert await bench.begin(death=Death(when=holds_step("", number), after=True)) is None
         ran = await bench.go_on()
         assert ran is not None and ran.outcome.kind is OutcomeKind.stalled
         assert ran.outcome.steps == straight.outcome.steps, number
@@ -354,7 +332,7 @@ async def test_an_answer_that_was_cut_is_asked_to_go_on_as_often_as_without_the_
             if not death.dead or not bench.stands:
                 continue
             ran = await bench.go_on()
-            assert ended(ran) and ran is not None and ran.outcome.steps == 2, (at, after)
+            assert finished(ran) and ran is not None and ran.outcome.steps == 2, (at, after)
             assert len(set(plain(bench.requests("root")))) == 2
             bench.check()
 
@@ -370,7 +348,7 @@ async def test_a_verdict_that_stands_is_not_reached_a_second_time(tmp_path: Path
         for name in ("verdicts", "b.txt"):
             (work / name).unlink(missing_ok=True)
         bench = Bench(tmp_path, {"root": [[LOOK], [write], "done"]}, contract=contract)
-        seen = of(kind, (lambda row: row.step == 2) if kind is Reserved else (lambda _: True))
+        seen = holds(kind, (lambda row: row.step == 2) if kind is Reserved else (lambda _: True))
         # What was left for the next commit has been written: the verdict stands.
         assert await bench.begin(death=Death(when=seen, keep_appended=True)) is None
         ran = await bench.go_on()
@@ -392,13 +370,13 @@ async def test_a_restart_after_a_back_off_goes_on_with_the_next_attempt_of_the_s
     contract = TaskContract.workspace("root", bench.work, Verification.none()).with_max_steps(9)
     bench.contract = contract
     # The second attempt of step 2 is never reserved: the process ends in the back-off.
-    late = of(Reserved, lambda row: (row.step, row.attempt) == (2, 2))
+    late = holds(Reserved, lambda row: (row.step, row.attempt) == (2, 2))
     with trio.fail_after(20):
         assert await bench.begin(death=Death(when=late)) is None
         assert bench.sql("select max(step) from steps") == [1]
         fails.clear()
         ran = await bench.go_on()
-    assert ended(ran) and ran is not None and ran.outcome.steps == 2
+    assert finished(ran) and ran is not None and ran.outcome.steps == 2
     assert bench.sql("select step * 10 + attempt from provider_calls order by id") == [11, 21, 22]
     bench.check()
 
@@ -409,12 +387,12 @@ async def test_a_restart_after_a_back_off_goes_on_with_the_next_attempt_of_the_s
 async def test_a_run_that_was_resumed_is_resumed_again_and_its_history_can_be_read(tmp_path: Path) -> None:
     answers: dict[str, Any] = {"root": [[call("write_file", path=f"{n}", content="x")] for n in range(5)] + ["done"]}
     bench = Bench(tmp_path, answers)
-    ran = await bench.begin(death=Death(when=step("", 1), after=True))
+    ran = await bench.begin(death=Death(when=holds_step("", 1), after=True))
     for number in (2, 3, 4):
         assert ran is None
-        ran = await bench.go_on(death=Death(when=step("", number), after=number % 2 == 0))
+        ran = await bench.go_on(death=Death(when=holds_step("", number), after=number % 2 == 0))
     ran = await bench.go_on()
-    assert ended(ran) and len(list(bench.work.iterdir())) == 5
+    assert finished(ran) and len(list(bench.work.iterdir())) == 5
     assert bench.sql("select count(*) from checkpoint_events where kind = 'resume'") == [4]
     assert bench.sql("select count(*) from steps") == [6]
     assert len(set(plain(bench.requests("root")))) == len(bench.requests("root")) == 6
@@ -424,7 +402,7 @@ async def test_a_run_that_was_resumed_is_resumed_again_and_its_history_can_be_re
 
 async def test_two_resumes_at_once_are_one_and_the_other_writes_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"root": [[LOOK], "done"]})
-    await bench.begin(death=Death(when=step("", 1), after=True))
+    await bench.begin(death=Death(when=holds_step("", 1), after=True))
     refused: list[str] = []
 
     async def meddle(request: Any) -> None:
@@ -437,5 +415,5 @@ async def test_two_resumes_at_once_are_one_and_the_other_writes_nothing(tmp_path
             assert [other.select(sql) for sql in tables] == before
 
     bench.before = meddle
-    assert ended(await bench.go_on()) and len(refused) == 1 and "is driven by process" in refused[0]
+    assert finished(await bench.go_on()) and len(refused) == 1 and "is driven by process" in refused[0]
     bench.check()

@@ -14,7 +14,7 @@ from actors.assembly.reopening import reopen
 from actors.containment.limits import Containment
 from actors.halts import HaltKind
 from actors.store.store import Store
-from actors.testing.dying_store import Death
+from actors.testing.dying_store import Death, holds
 from actors.testing.goal_model import GoalModel, call, spawn
 from actors.testing.resume_bench import Bench
 
@@ -100,7 +100,7 @@ async def test_the_most_that_worked_at_once_is_kept(tmp_path: Path, kind: HaltKi
             bench.tree.halt_nowait(kind)
 
     bench = Bench(tmp_path, PARALLEL, before=hold, limits=Containment(5, 3, 1, 100_000))
-    death = Death(when=lambda rows: any(isinstance(row, StepDone) and row.step == 2 for row in rows))
+    death = Death(when=holds(StepDone, lambda row: row.step == 2))
     await bench.begin(death=death if kind is HaltKind.interrupt else None)
     if kind is HaltKind.cancel:
         # As if the process had ended after the halt stood and the totals, before the ends of the agents.
@@ -134,7 +134,7 @@ async def test_a_run_that_is_reopened_goes_on_counting_calls_without_a_price(tmp
 
 async def test_a_file_without_the_mark_of_a_price_is_gone_on_with(tmp_path: Path) -> None:
     bench = bench_in(tmp_path)
-    await bench.begin(death=Death(when=lambda rows: any(isinstance(row, AnswerGiven) and row.step == 2 for row in rows)))
+    await bench.begin(death=Death(when=holds(AnswerGiven, lambda row: row.step == 2)))
     bench.sql("alter table reservations drop column priced")
     await bench.go_on()
     assert figures(bench)[0] == {"agents": 2, "tool_calls": 2}

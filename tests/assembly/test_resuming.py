@@ -1,83 +1,43 @@
 """A run that was cut anywhere goes on under its id, as if it had not been."""
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
-import trio.lowlevel
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
-from actors.agents.ports import (
-    AssistantTurn,
-    Completion,
-    CompletionRequest,
-    Estimate,
-    ToolCall,
-    UserTurn,
-)
+from actors.agents.ports import CompletionRequest
 from actors.agents.tree import Tree
 from actors.agents.verification import Verification
 from actors.assembly.resuming import resume, resume_tree, resume_tree_from_stored_policy
 from actors.assembly.running import RunResult, run, run_tree
 from actors.containment.limits import Containment
-from actors.containment.usage import Usage
 from actors.errors import ConfigError, RunConflict
 from actors.halts import HaltKind
 from actors.store.store import Store
+from actors.testing.goal_model import GoalModel, spawn, without_figures
 
 LIMITS = Containment(50, 4, 4, 1_000_000)
-TOKENS = Usage(10, 5)
+# Of each request, also by the worst case.
+TOKENS = 15
 
 
-@attrs.define
-class Model:
-    """A model without a memory: what it answers depends on the goal and on how much was said, so it survives its caller.
+def cut_short(answers: Mapping[str, Sequence[Any]], stop_at: int, stop: Callable[[], object]) -> GoalModel:
+    """Make a model that calls ``stop`` when so many requests have arrived, and answers no more."""
 
-    ``stop_at`` calls ``stop`` when so many requests have arrived, and answers no more.
-    """
-
-    answers: Mapping[str, Sequence[Any]]
-    stop_at: int | None = None
-    stop: Any = None
-    requests: list[CompletionRequest] = attrs.Factory(list)
-    billed: int = 0
-    name: str = "model"
-    default_model: str = "m"
-    endpoint: None = None
-
-    def estimate(self, request: CompletionRequest) -> Estimate:
-        return Estimate(10, 5)
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        self.requests.append(request)
-        self.billed += TOKENS.tokens
-        if self.stop_at is not None and len(self.requests) >= self.stop_at:
-            stop, self.stop = self.stop, None
-            if stop is not None:
-                stop()
+    async def cut(_request: CompletionRequest) -> None:
+        if len(model.requests) == stop_at:
+            stop()
+        if len(model.requests) >= stop_at:
             await trio.sleep_forever()
-        await trio.lowlevel.checkpoint()
-        first = request.turns[0]
-        assert isinstance(first, UserTurn)
-        goal = next(goal for goal in self.answers if first.text.startswith(goal))
-        said = sum(isinstance(turn, AssistantTurn) for turn in request.turns)
-        told = self.answers[goal][said]
-        if isinstance(told, str):
-            return Completion(told, (), TOKENS, "m", "stop")
-        calls = tuple(ToolCall(name, json.dumps(arguments)) for name, arguments in told)
-        return Completion(None, calls, TOKENS, "m", "tool_calls")
 
-
-def spawn(goal: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    return "spawn_agent", {"goal": goal, "verify": {"kind": "none"}, **more}
+    model = GoalModel(answers, cut)
+    return model
 
 
 def write(path: str, content: str) -> tuple[str, dict[str, Any]]:
@@ -112,26 +72,25 @@ def workspace(folder: Path, name: str) -> Path:
     return made
 
 
-async def cut_and_go_on(folder: Path, stop_at: int) -> tuple[RunResult, list[Model], Store, Path]:
+async def cut_and_go_on(folder: Path, stop_at: int) -> tuple[RunResult, list[GoalModel], Store, Path]:
     """Run a tree, interrupt it at the n-th request, and go on from the file with another store object."""
     place = workspace(folder, f"cut{stop_at}")
     opened: list[Tree] = []
-    first = Model(ANSWERS, stop_at, lambda: opened[0].halt_nowait(HaltKind.interrupt))
+    first = cut_short(ANSWERS, stop_at, lambda: opened[0].halt_nowait(HaltKind.interrupt))
     async with Store.open(folder / f"{stop_at}.db") as store:
         ran = await run_tree(
             contract(place), first, store, Policy.permissive(), ApproveAll(), LIMITS, on_open=opened.append
         )
-    second = Model(ANSWERS)
+    second = GoalModel(ANSWERS)
     async with Store.open(folder / f"{stop_at}.db") as store:
         if ran.terminal is None:
             ran = await resume_tree_from_stored_policy(ran.run_id, second, store, ApproveAll())
     return ran, [first, second], store, place
 
 
-def asked(models: Sequence[Model]) -> list[str]:
+def asked(models: Sequence[GoalModel]) -> list[str]:
     """Give what was asked, once each. What a child drew may hold an estimate of a call that was cut."""
-    told = {re.sub(r"\d+ tokens", "N tokens", repr(request)) for model in models for request in model.requests}
-    return sorted(told)
+    return sorted({without_figures(repr(request)) for model in models for request in model.requests})
 
 
 async def test_a_tree_that_is_interrupted_at_any_request_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -153,12 +112,12 @@ async def test_a_tree_that_is_interrupted_at_any_request_ends_as_if_it_had_not_b
 
 
 async def test_a_run_that_has_ended_is_reported_and_asked_nothing(tmp_path: Path) -> None:
-    model = Model(ANSWERS)
+    model = GoalModel(ANSWERS)
     async with Store.open(tmp_path / "runs.db") as store:
         place = workspace(tmp_path, "w")
         ran = await run_tree(contract(place), model, store, Policy.permissive(), ApproveAll(), LIMITS)
         rows = store.select("select count(*) from run_events")
-        again = await resume_tree(ran.run_id, Model(ANSWERS), store, Policy.permissive(), ApproveAll())
+        again = await resume_tree(ran.run_id, GoalModel(ANSWERS), store, Policy.permissive(), ApproveAll())
         assert (again.outcome, again.terminal) == (ran.outcome, ran.terminal)
         assert store.select("select count(*) from run_events") == rows
 
@@ -166,22 +125,22 @@ async def test_a_run_that_has_ended_is_reported_and_asked_nothing(tmp_path: Path
 async def test_an_unknown_run_and_an_agent_are_refused(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "runs.db") as store:
         with pytest.raises(ConfigError, match="there is no run nope"):
-            await resume("nope", Model(ANSWERS), store)
+            await resume("nope", GoalModel(ANSWERS), store)
         place = workspace(tmp_path, "w")
-        ran = await run_tree(contract(place), Model(ANSWERS), store, Policy.permissive(), ApproveAll(), LIMITS)
+        ran = await run_tree(contract(place), GoalModel(ANSWERS), store, Policy.permissive(), ApproveAll(), LIMITS)
         with pytest.raises(ConfigError, match="is an agent of"):
-            await resume(f"{ran.run_id}/1.2", Model(ANSWERS), store)
+            await resume(f"{ran.run_id}/1.2", GoalModel(ANSWERS), store)
 
 
 async def test_a_policed_run_is_not_resumed_bare(tmp_path: Path) -> None:
     place = workspace(tmp_path, "w")
     opened: list[Tree] = []
-    model = Model(ANSWERS, 3, lambda: opened[0].halt_nowait(HaltKind.interrupt))
+    model = cut_short(ANSWERS, 3, lambda: opened[0].halt_nowait(HaltKind.interrupt))
     policy = Policy.permissive().layer("operator").deny_write("secret*")
     async with Store.open(tmp_path / "runs.db") as store:
         ran = await run_tree(contract(place), model, store, policy, ApproveAll(), LIMITS, on_open=opened.append)
         with pytest.raises(ConfigError, match="is under a policy"):
-            await resume(ran.run_id, Model(ANSWERS), store)
+            await resume(ran.run_id, GoalModel(ANSWERS), store)
 
 
 async def test_a_live_run_is_driven_by_one_only(tmp_path: Path) -> None:
@@ -193,16 +152,16 @@ async def test_a_live_run_is_driven_by_one_only(tmp_path: Path) -> None:
         for other in (store, None):
             try:
                 if other is not None:
-                    await resume(opened[0].run_id, Model(ANSWERS), other)
+                    await resume(opened[0].run_id, GoalModel(ANSWERS), other)
                 else:
                     async with Store.open(tmp_path / "runs.db") as second:
-                        await resume(opened[0].run_id, Model(ANSWERS), second)
+                        await resume(opened[0].run_id, GoalModel(ANSWERS), second)
             except RunConflict as conflict:
                 refused.append(str(conflict))
         opened[0].halt_nowait(HaltKind.interrupt)
 
     async with trio.open_nursery() as nursery, Store.open(tmp_path / "runs.db") as store:
-        model = Model(ANSWERS, 3, lambda: nursery.start_soon(meddle))
+        model = cut_short(ANSWERS, 3, lambda: nursery.start_soon(meddle))
         await run_tree(
             contract(place), model, store, Policy.permissive(), ApproveAll(), LIMITS, on_open=opened.append
         )
@@ -213,15 +172,15 @@ async def test_one_agent_goes_on_too(tmp_path: Path) -> None:
     place = workspace(tmp_path, "w")
     opened: list[Tree] = []
     answers = {"root": [[write("a.txt", "1")], [write("b.txt", "two")], "done"]}
-    first = Model(answers, 2, lambda: opened[0].halt_nowait(HaltKind.interrupt))
+    first = cut_short(answers, 2, lambda: opened[0].halt_nowait(HaltKind.interrupt))
     async with Store.open(tmp_path / "runs.db") as store:
         ran = await run(contract(place), first, store, on_open=opened.append)
         assert ran.outcome.kind is OutcomeKind.interrupted
-        second = Model(answers)
+        second = GoalModel(answers)
         ran = await resume(ran.run_id, second, store)
     assert ran.outcome.kind is OutcomeKind.success and ran.outcome.steps == 2
     # What was on its way when it was cut is charged in full, and said to be estimated.
-    assert ran.outcome.spent_tokens == first.billed + second.billed
+    assert ran.outcome.spent_tokens == TOKENS * (len(first.requests) + len(second.requests))
 
 
 async def test_a_spawn_that_only_the_interrupt_refused_is_made_by_the_resume(tmp_path: Path) -> None:
@@ -238,12 +197,12 @@ async def test_a_spawn_that_only_the_interrupt_refused_is_made_by_the_resume(tmp
 
     async with Store.open(tmp_path / "runs.db") as store:
         ran = await run_tree(
-            contract(place), Model(answers), store, Policy.permissive(), ApproveAll(), LIMITS,
+            contract(place), GoalModel(answers), store, Policy.permissive(), ApproveAll(), LIMITS,
             observer=Meddling(), on_open=opened.append,
         )  # fmt: skip
         assert ran.outcome.kind is OutcomeKind.interrupted
         assert store.steps(ran.run_id) == []
-        again = Model(answers)
+        again = GoalModel(answers)
         ran = await resume_tree_from_stored_policy(ran.run_id, again, store, ApproveAll())
         assert ran.outcome.kind is OutcomeKind.success
         assert [each.path for each in store.agents(ran.run_id)] == ["root", "root/1.1"]

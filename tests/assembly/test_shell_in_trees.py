@@ -14,7 +14,7 @@ from actors.agents.policy import Policy
 from actors.agents.ports import Act, Approval, ApprovalRequest, CompletionRequest
 from actors.agents.rows import AttemptBegun, StepDone
 from actors.assembly.recovering import Retry
-from actors.testing.dying_store import Death
+from actors.testing.dying_store import Death, holds
 from actors.testing.goal_model import call, spawn
 from actors.testing.resume_bench import Bench
 
@@ -151,7 +151,7 @@ async def test_after_a_resume_a_handle_is_orphaned_and_says_so(tmp_path: Path) -
     poll = [call("shell_poll", handle="1.1"), call("shell_kill", handle="1.1"), call("shell_poll", handle="1.2")]
     answers = {"root": [[call("shell_start", line="sleep 60")], [call("list_dir")], poll, "done"]}
     bench = Bench(tmp_path, answers)
-    second_step = Death(when=lambda rows: any(isinstance(row, StepDone) and row.step == 2 for row in rows))
+    second_step = Death(when=holds(StepDone, lambda row: row.step == 2))
     assert await bench.begin(death=second_step) is None
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.finished
@@ -185,7 +185,7 @@ async def test_a_start_that_nobody_saw_come_back_is_put_to_the_operator(tmp_path
 async def test_a_line_whose_process_ended_in_the_middle_is_run_again_like_exec(tmp_path: Path) -> None:
     answers = {"root": [[call("shell", line="echo x > made; cat made")], "done"]}
     bench = Bench(tmp_path, answers)
-    assert await bench.begin(death=Death(when=lambda rows: any(isinstance(row, StepDone) for row in rows))) is None
+    assert await bench.begin(death=Death(when=holds(StepDone))) is None
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.finished and bench.open_attempts() == []
     assert bench.told() == ["[exit code 0]\nx\n"]

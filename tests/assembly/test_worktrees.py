@@ -20,7 +20,7 @@ from actors.assembly.running import RunResult, run_tree
 from actors.containment.limits import Containment
 from actors.providers.scripted import Scripted
 from actors.store.store import Store
-from actors.testing.dying_store import Death
+from actors.testing.dying_store import Death, holds
 from actors.testing.goal_model import call
 from actors.testing.resume_bench import Bench
 from actors.tools.worktrees import GitWorktrees
@@ -262,7 +262,7 @@ async def test_a_resumed_child_goes_on_in_the_tree_that_it_had(repo: Path, tmp_p
         "child": [[call("write_file", path="one.txt", content="1")], [call("write_file", path="two.txt", content="2")], "ok"],
     }
     bench = Bench(tmp_path, answers, contract=task(repo, AUTHOR, steps=9))
-    death = Death(when=lambda rows: any(isinstance(row, StepDone) and "/" in row.run_id and row.step == 1 for row in rows), after=True)
+    death = Death(when=holds(StepDone, lambda row: "/" in row.run_id and row.step == 1), after=True)
     assert await bench.begin(death=death) is None
     [tree] = trees(repo)
     assert sorted(each.name for each in tree.glob("*.txt")) == ["code.txt", "one.txt"]
@@ -281,7 +281,7 @@ async def test_a_tree_that_is_gone_is_made_again_or_the_child_works_nowhere(repo
         "child": [[call("list_dir")], [call("write_file", path="two.txt", content="2")], "ok"],
     }
     bench = Bench(tmp_path, answers, contract=task(repo, AUTHOR, steps=9))
-    death = Death(when=lambda rows: any(isinstance(row, StepDone) and "/" in row.run_id and row.step == 1 for row in rows), after=True)
+    death = Death(when=holds(StepDone, lambda row: "/" in row.run_id and row.step == 1), after=True)
     assert await bench.begin(death=death) is None
     [tree] = trees(repo)
     os.rename(tree, tmp_path / "away")
@@ -296,7 +296,7 @@ async def test_a_tree_that_is_gone_is_made_again_or_the_child_works_nowhere(repo
 async def test_a_tree_of_a_spawn_that_came_to_nothing_is_taken_by_the_next_attempt(repo: Path, tmp_path: Path) -> None:
     answers: dict[str, Any] = {"root": [[call("spawn_agent", **spawn("child")[1])], "done"], "child": ["ok"]}
     bench = Bench(tmp_path, answers, contract=task(repo, AUTHOR, steps=9))
-    death = Death(when=lambda rows: any(isinstance(row, AnswerGiven) for row in rows), after=True)
+    death = Death(when=holds(AnswerGiven), after=True)
     assert await bench.begin(death=death) is None and trees(repo) == []
     place = place_of(bench.run_id, 1, 1, "child", "author")
     made = Path(await GitWorktrees().make(str(repo), place, timeout=60.0, confinement=Confinement()))
