@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from actors.agents.end_rows import ENDED
 from actors.agents.outcomes import Outcome
 from actors.agents.strict_json import CodecRefused
 from actors.agents.terminal_codec import decode_terminal
@@ -38,10 +39,9 @@ from actors.store.audit_steps import (
     judge_checkpoints,
 )
 from actors.store.audit_tree import Sums, TreeAuditor
-from actors.store.readers import Reader
+from actors.store.readers import OF_TREE, Reader, bounds
 from actors.store.tree_rows import PAGE, TreeRows, one_moment
 
-ENDED: Final = frozenset({"completed", "failed"})
 PAUSED: Final = "paused"
 RUNNING: Final = frozenset({"running", "draining"})
 
@@ -284,9 +284,8 @@ class _Auditor:
         column = "purpose" if self._reader.knows("provider_calls", "purpose") else "NULL"
         [[own, all_of_it]] = self._reader.select(
             f"SELECT COALESCE(SUM(CASE WHEN {column} IS NULL THEN prompt_tokens END), 0),"
-            " COALESCE(SUM(prompt_tokens), 0) FROM provider_calls"
-            " WHERE run_id = ?1 OR (run_id > ?1 || '/' AND run_id < ?1 || '0')",
-            (root.run_id,),
+            f" COALESCE(SUM(prompt_tokens), 0) FROM provider_calls WHERE {OF_TREE}",
+            bounds(root.run_id),
         )
         text = f"runs tells {root.input_tokens} tokens of input, and the attempts of the tree come to {all_of_it}"
         self._expect(own <= (root.input_tokens or 0) <= all_of_it, Check.conservation, root.run_id, text)

@@ -10,6 +10,7 @@ from actors.containment.limits import Containment
 from actors.store.audit_findings import MOST_TOLD, Check, Findings, TreeState
 from actors.store.audit_spend import Spend
 from actors.store.audit_steps import as_whole
+from actors.store.readers import OF_TREE, bounds
 from actors.store.tree_rows import TreeRows
 
 # Stamps are made when rows are written, in groups, so two that lie so close may stand in either order.
@@ -154,15 +155,14 @@ class TreeAuditor:
 
     def _judge_orphans(self) -> None:
         """Look for rows of agents that have none in ``runs``, and for results of calls that were never asked for."""
-        below = (self._tree_id, f"{self._tree_id}/", f"{self._tree_id}0")
         for table in _TABLES_OF_AGENTS:
             if not self._rows.has(table):
                 continue
             sql = (
-                f"SELECT DISTINCT run_id FROM {table} WHERE (run_id = ? OR (run_id > ? AND run_id < ?))"
+                f"SELECT DISTINCT run_id FROM {table} WHERE {OF_TREE}"
                 f" AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {table}.run_id) LIMIT {MOST_TOLD}"
             )
-            for (run_id,) in self._select(sql, below):
+            for (run_id,) in self._select(sql, bounds(self._tree_id)):
                 self._wrong(Check.family, run_id, f"{table} has rows of it, and runs has none")
         if self._rows.has("call_results"):
             sql = (

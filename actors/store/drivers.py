@@ -41,8 +41,7 @@ def driver_of(reader: Reader, tree_id: str) -> Driver:
     Raises:
         StoreError: the file cannot be read.
     """
-    leases = reader.select("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'run_leases'")
-    rows = reader.select(READ_LEASE, (tree_id,)) if leases else []
+    rows = reader.select(READ_LEASE, (tree_id,)) if reader.columns("run_leases") else []
     if not rows:
         return Driver(Driving.unknown)
     lease = lease_of(tree_id, rows[0])

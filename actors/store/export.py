@@ -22,6 +22,6 @@ def export(reader: Reader, tree_id: str) -> Iterator[dict[str, Any]]:
     """
     rows = TreeRows(reader, tree_id)
     for table in TABLES:
-        names = tuple(name for name in table.columns if name in rows.columns(table.name))
+        names = tuple(name for name in table.columns if name in reader.columns(table.name))
         for values in rows.of_tree(table.name, names):
             yield {"table": table.name, "row": dict(zip(names, values, strict=True))}

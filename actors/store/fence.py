@@ -112,17 +112,15 @@ class Fence:
                 self._lose(connection, tree)
         self._version = version
 
-    def _lose(self, connection: sqlite3.Connection, tree: str) -> Fault:
+    def _lose(self, connection: sqlite3.Connection, tree: str) -> None:
         """Note a loss. It stands whatever becomes of this transaction: another one has committed it."""
         lease = _read(connection, tree)
         who = "nobody" if lease is None or lease.owner is None else str(lease.owner)
         text = f"the lease of run {tree} was lost to {who}: nothing more of this run is written from here"
-        fault = Fault(StoreErrorKind.fenced, self._file, text)
         self._held.pop(tree, None)
-        self._lost[tree] = fault
+        self._lost[tree] = Fault(StoreErrorKind.fenced, self._file, text)
         self._undone.add(tree)
         log.error("%s: %s", self._file, text)
-        return fault
 
     # ── orders ──────────────────────────────────────────────────────────────
 

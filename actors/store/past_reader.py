@@ -7,13 +7,14 @@ takes to ask for it.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 import msgspec
 
 from actors.agents.coming_back import only_says_works_on
+from actors.agents.end_rows import ENDED
 from actors.agents.outcomes import Outcome
 from actors.agents.past import PastAgent, PastAnswer, PastChild, PastEnd, PastStep
 from actors.agents.ports import Observation, ObservationKind, ToolCall
@@ -23,24 +24,22 @@ from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.usage import Usage
 from actors.ids import ROOT
-from actors.store.readers import Reader
+from actors.store.readers import OF_TREE, Reader, bounds
 from actors.store.row_codec import NOW
 from actors.store.storage_errors import readable
 
 # The agents of a tree that have no end yet.
 _OPEN: Final = "tree_id = ? AND status NOT IN ('completed', 'failed')"
 _OF_OPEN: Final = f"run_id IN (SELECT run_id FROM runs WHERE {_OPEN})"
+# Rows of a step that is not whole.
+_NOT_WHOLE: Final = "NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.run_id AND s.step = r.step)"
 # As usages are added: a missing total counts as prompt plus completion.
 _USAGE: Final = tuple(
     "MAX(total_tokens, prompt_tokens + completion_tokens)" if field.name == "total_tokens" else field.name
     for field in attrs.fields(Usage)
 )
 _KINDS: Final = {kind.value: kind for kind in ObservationKind}
-# The agents of a tree, by their run ids.
-_MINE: Final = "(run_id = ? OR (run_id > ? AND run_id < ?))"
 _AGE: Final = f"(julianday({NOW}) - julianday(started_at)) * 86400.0"
-
-Rows = Mapping[str, list[tuple[Any, ...]]]
 
 
 class StoredPast:
@@ -61,7 +60,7 @@ class StoredPast:
         self._runs = {
             row[0]: row[1:]
             for row in reader.select(
-                f"SELECT run_id, path, {_AGE}, said, decided, reopened_from FROM runs WHERE {_OPEN}", (tree_id,)
+                f"SELECT run_id, {_AGE}, said, decided FROM runs WHERE {_OPEN}", (tree_id,)
             )
         }
         self._before = _before(reader, tree_id)
@@ -79,7 +78,7 @@ class StoredPast:
             "attempt, COALESCE(used_tokens, 0) + COALESCE(overrun_tokens, 0)",
             "reservations AS r",
             "id",
-            "step > 0 AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = r.run_id AND s.step = r.step)",
+            f"step > 0 AND {_NOT_WHOLE}",
         )
         self._calls = self._summed(_USAGE, "provider_calls", "prompt_tokens IS NOT NULL")
         self._said = dict(
@@ -89,8 +88,11 @@ class StoredPast:
                 (tree_id,),
             )
         )
-        self._done = self._by_run("step, ordinal, kind, target, text, changed", "call_results", "step, ordinal")
-        self._attempts = self._by_run("step, ordinal, resolution", "tool_attempts", "step, ordinal")
+        # Of whole steps they are observations, which are read above.
+        self._done = self._by_run(
+            "step, ordinal, kind, target, text, changed", "call_results AS r", "step, ordinal", _NOT_WHOLE
+        )
+        self._aborted = self._by_run("step, ordinal", "tool_attempts", "step, ordinal", "resolution = 'aborted'")
         self._draws = self._summed(("tokens", "microdollars", "overrun_tokens"), "draws")
         self._children = self._children_of_open()
         self.backlog = frozenset(
@@ -108,7 +110,7 @@ class StoredPast:
         run = self._runs.pop(run_id, None)
         if run is None:
             return None
-        _, age, said, decided, _ = run
+        age, said, decided = run
         with readable(self._file, path):
             return self._assembled(run_id, path, max(age, 0.0), said, decided)
 
@@ -120,7 +122,7 @@ class StoredPast:
 
     def _assembled(self, run_id: str, path: str, age: float, said: str | None, decided: str | None) -> PastAgent:
         digests = dict(self._steps.pop(run_id, ()))
-        aborted = [row[:2] for row in self._attempts.pop(run_id, ()) if row[2] == "aborted"]
+        aborted = self._aborted.pop(run_id, ())
         seen = _grouped(self._seen.pop(run_id, ()))
         gates = dict(self._gates.pop(run_id, ()))
         steps: list[PastStep] = []
@@ -237,7 +239,7 @@ class StoredPast:
         for parent, step, ordinal, path, goal, definition, arguments, status, *end, tree in self._reader.select(
             sql, (self._tree_id,)
         ):
-            ended = _end(end) if status in ("completed", "failed") else None
+            ended = _end(end) if status in ENDED else None
             path = self._path(path) if status is None else path
             if ended is not None and tree != self._tree_id:
                 # A child of the run that this one reopened: only its report is of use, what it used is counted there.
@@ -315,18 +317,16 @@ def refuse_damaged_figures(reader: Reader, tree_id: str) -> None:
         owner = "tree_id" if table in ("inherited", "ledger") else "run_id"
         # A file of an older version lacks some of them until it is opened for writing.
         known = [name for name in names if reader.knows(table, name)]
-        for name in known:
-            sql = (
-                f"SELECT {owner}, {name} FROM {table} WHERE {_MINE.replace('run_id', owner)}"
-                f" AND (typeof({name}) NOT IN ('integer', 'null') OR {name} < 0) LIMIT 1"
-            )
-            for whose, figure in reader.select(sql, _bounds(tree_id)):
-                with readable(reader.file, f"{whose} in {table}"):
-                    whole(name, figure)
-
-
-def _bounds(tree_id: str) -> tuple[str, str, str]:
-    return tree_id, f"{tree_id}/", f"{tree_id}0"
+        if not known:
+            continue
+        damaged = " OR ".join(f"typeof({name}) NOT IN ('integer', 'null') OR {name} < 0" for name in known)
+        mine = OF_TREE.replace("run_id", owner)
+        sql = f"SELECT {owner}, {', '.join(known)} FROM {table} WHERE {mine} AND ({damaged}) LIMIT 1"
+        for whose, *figures in reader.select(sql, bounds(tree_id)):
+            with readable(reader.file, f"{whose} in {table}"):
+                for name, figure in zip(known, figures, strict=True):
+                    if figure is not None:
+                        whole(name, figure)
 
 
 def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> LedgerState:
@@ -342,16 +342,16 @@ def restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledger
 
 
 def _restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> LedgerState:
-    bounds = _bounds(tree_id)
+    mine = bounds(tree_id)
     [reserved] = reader.select(
         "SELECT COALESCE(SUM(used_tokens), 0), COALESCE(SUM(used_microdollars), 0), COALESCE(SUM(overrun_tokens), 0),"
-        f" COALESCE(SUM(overrun_microdollars), 0), COUNT(*) FROM reservations WHERE {_MINE}",
-        bounds,
+        f" COALESCE(SUM(overrun_microdollars), 0), COUNT(*) FROM reservations WHERE {OF_TREE}",
+        mine,
     )
     [drawn] = reader.select(
         "SELECT COALESCE(SUM(tokens), 0), COALESCE(SUM(microdollars), 0), COALESCE(SUM(overrun_tokens), 0),"
-        f" COALESCE(SUM(overrun_microdollars), 0) FROM draws WHERE {_MINE}",
-        bounds,
+        f" COALESCE(SUM(overrun_microdollars), 0) FROM draws WHERE {OF_TREE}",
+        mine,
     )
     # A child is counted once, whichever of its three rows stand: its run, its spawn, its place in the queue.
     [[agents]] = reader.select(
@@ -361,10 +361,10 @@ def _restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledge
         " AND child_run_id > ?2 AND child_run_id < ?3"
         " UNION SELECT parent_run_id || '/' || step || '.' || ordinal FROM agent_queue"
         " WHERE parent_run_id = ?1 OR (parent_run_id > ?2 AND parent_run_id < ?3))",
-        bounds,
+        mine,
     )
     [[tools]] = reader.select(
-        f"SELECT COALESCE(SUM(COALESCE(admitted, json_array_length(calls))), 0) FROM step_turns WHERE {_MINE}", bounds
+        f"SELECT COALESCE(SUM(COALESCE(admitted, json_array_length(calls))), 0) FROM step_turns WHERE {OF_TREE}", mine
     )
     before = reader.select(
         "SELECT spent_tokens, spent_microdollars, overrun_tokens, overrun_microdollars, agents, calls, tool_calls,"
@@ -382,14 +382,14 @@ def _restored_ledger(reader: Reader, tree_id: str, limits: Containment) -> Ledge
         overrun_microdollars=over_money,
         calls=reserved[4] + had[5],
         tool_calls=tools + had[6],
-        unpriced_calls=_unpriced(reader, tree_id, had[7], bounds),
-        refusals=_refusals(reader, bounds),
+        unpriced_calls=_unpriced(reader, tree_id, had[7], mine),
+        refusals=_refusals(reader, mine),
     )
 
 
-def _unpriced(reader: Reader, tree_id: str, before: str | None, bounds: tuple[str, str, str]) -> int:
+def _unpriced(reader: Reader, tree_id: str, before: str | None, mine: tuple[str, str, str]) -> int:
     """Count the calls whose cost nobody knows, also those of the run that this one reopened."""
-    [[marked]] = reader.select(f"SELECT COUNT(*) FROM reservations WHERE {_MINE} AND priced = 0", bounds)
+    [[marked]] = reader.select(f"SELECT COUNT(*) FROM reservations WHERE {OF_TREE} AND priced = 0", mine)
     taken_over = None if before is None else reader.ledger(before)
     counted = marked + (0 if taken_over is None else taken_over.unpriced_calls or 0)
     # An older version marked none: what it told last is the least that there were.
@@ -397,17 +397,17 @@ def _unpriced(reader: Reader, tree_id: str, before: str | None, bounds: tuple[st
     return int(counted if told is None else max(counted, told.unpriced_calls or 0))
 
 
-def _refusals(reader: Reader, bounds: tuple[str, str, str]) -> dict[str, int]:
+def _refusals(reader: Reader, mine: tuple[str, str, str]) -> dict[str, int]:
     """Count what was refused, by the ceiling. Spawns of a step that is not whole are tried, and refused, again."""
     refused = (
-        f"SELECT detail, COUNT(*) FROM agent_events e WHERE kind = 'spawn_refused' AND {_MINE}"
+        f"SELECT detail, COUNT(*) FROM agent_events e WHERE kind = 'spawn_refused' AND {OF_TREE}"
         " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = e.run_id AND e.step > 0"
         " AND r.status NOT IN ('completed', 'failed')"
         " AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.run_id = e.run_id AND s.step = e.step)) GROUP BY detail"
     )
-    found = {str(cap): count for cap, count in reader.select(refused, bounds)}
+    found = {str(cap): count for cap, count in reader.select(refused, mine)}
     [[calls]] = reader.select(
-        f"SELECT COALESCE(SUM(json_array_length(calls) - admitted), 0) FROM step_turns WHERE {_MINE}", bounds
+        f"SELECT COALESCE(SUM(json_array_length(calls) - admitted), 0) FROM step_turns WHERE {OF_TREE}", mine
     )
     return {**found, "tool_calls": calls} if calls else found
 
@@ -416,6 +416,6 @@ def open_reservations(reader: Reader, tree_id: str) -> Iterator[tuple[str, int, 
     """Give what was held when a process ended: run id, step, attempt, reservation, tokens, microdollars."""
     sql = (
         "SELECT run_id, step, attempt, reservation, tokens, microdollars FROM reservations"
-        f" WHERE {_MINE} AND state = 'open' ORDER BY id"
+        f" WHERE {OF_TREE} AND state = 'open' ORDER BY id"
     )
-    return iter(reader.select(sql, _bounds(tree_id)))
+    return iter(reader.select(sql, bounds(tree_id)))

@@ -51,6 +51,13 @@ R = TypeVar("R")
 SHOWN: Final = 8
 # SQLite takes a negative limit for none.
 ALL: Final = -1
+# The ids of a tree's agents: the root's is the tree's, the others' begin with it and a slash. See `bounds`.
+OF_TREE: Final = "(run_id = ? OR (run_id > ? AND run_id < ?))"
+
+
+def bounds(tree_id: str) -> tuple[str, str, str]:
+    """Give the three values of `OF_TREE`."""
+    return tree_id, f"{tree_id}/", f"{tree_id}0"
 
 
 class Reader(ABC):
@@ -67,14 +74,15 @@ class Reader(ABC):
         """
 
     def _records(self, record: type[R], table: str, rest: str, *values: Any) -> list[R]:
-        known = self._columns_of(table)
+        known = self.columns(table)
         if not known:
             # A file that only an older version wrote lacks what was added since, and a reader adds nothing.
             return []
         rows = self.select(f"SELECT {_columns(record, known)} FROM {table} WHERE {rest}", values)
         return [record(*row) for row in rows]
 
-    def _columns_of(self, table: str) -> frozenset[str]:
+    def columns(self, table: str) -> frozenset[str]:
+        """Name the columns that the file has of a table; none when it has no such table."""
         seen: dict[str, frozenset[str]] = self.__dict__.setdefault("_tables", {})
         known = seen.get(table)
         if known is None:
@@ -166,16 +174,13 @@ class Reader(ABC):
 
     def approval(self, request_id: str) -> ApprovalState | None:
         """Tell how a question stands; None when it was never asked."""
-        rules = "remembered" if self.knows("pending_approvals", "remembered") else "NULL"
-        sql = (
-            f"SELECT deferred, decision, reason, decided_by, act, target, content, {rules} FROM pending_approvals"
-            " WHERE request_id = ?"
-        )
-        rows = self.select(sql, (request_id,))
-        if not rows:
+        found = self._one(ApprovalRecord, "pending_approvals", "request_id = ?", request_id)
+        if found is None:
             return None
-        deferred, decision, reason, by, act, target, content, remembered = rows[0]
-        return ApprovalState(bool(deferred), decision, reason or "", by, act, target, content or "", remembered)
+        reason, content = found.reason or "", found.content or ""
+        return ApprovalState(
+            found.deferred, found.decision, reason, found.decided_by, found.act, found.target, content, found.remembered
+        )
 
     def remembered(self, tree_id: str) -> list[str]:
         """Give the rules that the approvals of a tree brought along, as they are stored, in order of decision."""
@@ -197,8 +202,8 @@ class Reader(ABC):
 
     def open_attempts(self, tree_id: str) -> list[AttemptRecord]:
         """List the calls of a tree of which nobody knows whether they were done, oldest first."""
-        rest = f"{_OF_TREE} AND resolution IS NULL ORDER BY started_at, run_id, step, ordinal"
-        return self._records(AttemptRecord, "tool_attempts", rest, *_bounds(tree_id))
+        rest = f"{OF_TREE} AND resolution IS NULL ORDER BY started_at, run_id, step, ordinal"
+        return self._records(AttemptRecord, "tool_attempts", rest, *bounds(tree_id))
 
     def attempt(self, run_id: str, step: int, ordinal: int) -> AttemptRecord | None:
         """Give what is known of one call whose effect cannot be inspected."""
@@ -215,33 +220,30 @@ class Reader(ABC):
 
     def pins(self, run_id: str) -> str | None:
         """Give what an agent's check depends on, as it stood at the agent's start; None when nothing was noted."""
-        known = self._knows("check_pins")
+        known = self.columns("check_pins")
         return self._value("SELECT pins FROM check_pins WHERE run_id = ?", run_id) if known else None
 
     def has_snapshot(self, run_id: str, path: str) -> bool:
         """Tell whether it is known what a file held before an agent first changed it."""
         sql = "SELECT 1 FROM snapshots WHERE run_id = ? AND path = ?"
-        return self._knows("snapshots") and bool(self.select(sql, (run_id, path)))
+        return bool(self.columns("snapshots") and self.select(sql, (run_id, path)))
 
     def files_before(self, run_id: str) -> dict[str, FileText]:
         """Give what the files of its workspace held before an agent, or one below it, first changed them."""
-        if not self._knows("snapshots"):
+        if not self.columns("snapshots"):
             return {}
         sql = (
             "SELECT s.path, s.state, s.before FROM snapshots s JOIN runs r USING (run_id)"
-            f" WHERE {_OF_TREE.replace('run_id', 's.run_id')}"
+            f" WHERE {OF_TREE.replace('run_id', 's.run_id')}"
             " AND r.root IS (SELECT root FROM runs WHERE run_id = ?) ORDER BY s.id DESC"
         )
-        rows = self.select(sql, (*_bounds(run_id), run_id))
+        rows = self.select(sql, (*bounds(run_id), run_id))
         # The first of them is read last.
         return dict(sorted({path: FileText(Kept(state), before) for path, state, before in rows}.items()))
 
     def knows(self, table: str, column: str) -> bool:
         """Tell whether the file has a column; one that only an older version wrote may not."""
-        return column in self._columns_of(table)
-
-    def _knows(self, table: str) -> bool:
-        return bool(self._columns_of(table))
+        return column in self.columns(table)
 
     # ── one agent ───────────────────────────────────────────────────────────
 
@@ -316,14 +318,6 @@ class Reader(ABC):
     def _value(self, sql: str, key: str) -> str | None:
         rows = self.select(sql, (key,))
         return rows[0][0] if rows else None
-
-
-# The ids of a tree's agents: the root's is the tree's, the others' begin with it and a slash.
-_OF_TREE: Final = "(run_id = ? OR (run_id > ? AND run_id < ?))"
-
-
-def _bounds(tree_id: str) -> tuple[str, str, str]:
-    return tree_id, f"{tree_id}/", f"{tree_id}0"
 
 
 def _columns(record: type, known: frozenset[str]) -> str:

@@ -29,20 +29,11 @@ class TreeRows:
     def __init__(self, reader: Reader, tree_id: str) -> None:
         self.reader = reader
         self.tree_id = tree_id
-        self._columns: dict[str, frozenset[str]] = {}
         self._queries: dict[tuple[str, tuple[str, ...]], tuple[str, int]] = {}
-
-    def columns(self, table: str) -> frozenset[str]:
-        """Name the columns that the file has of a table; none when it has no such table."""
-        found = self._columns.get(table)
-        if found is None:
-            rows = self.reader.select("SELECT name FROM pragma_table_info(?)", (table,))
-            found = self._columns[table] = frozenset(name for (name,) in rows)
-        return found
 
     def has(self, table: str) -> bool:
         """Tell whether the file has a table."""
-        return bool(self.columns(table))
+        return bool(self.reader.columns(table))
 
     def run_ids(self) -> Iterator[str]:
         """Give the run ids of the agents, in the order of writing."""
@@ -63,7 +54,7 @@ class TreeRows:
         return self._paged(table, names, run_id)
 
     def _paged(self, table: str, names: tuple[str, ...], whose: str) -> Iterator[Row]:
-        if not self.columns(table):
+        if not self.has(table):
             return
         sql, keys = self._query(table, names)
         wide = len(names)
@@ -80,7 +71,7 @@ class TreeRows:
         """Give the query for one page, and by how many columns it is ordered."""
         found = self._queries.get((table, names))
         if found is None:
-            shape, have = BY_NAME[table], self.columns(table)
+            shape, have = BY_NAME[table], self.reader.columns(table)
             keys = _order(shape)
             chosen = ", ".join(f'"{name}"' if name in have else "NULL" for name in names)
             order, marks = ", ".join(keys), ", ".join("?" for _ in keys)

@@ -8,7 +8,6 @@ again, and what was held for it is charged in full and marked as estimated.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +19,8 @@ from actors.store.audit import audit
 from actors.store.audit_findings import Verdict
 from actors.store.store import Store
 from actors.testing.crash_stage import Stage
+from actors.testing.goal_model import without_figures
 
-_FIGURES: Final = re.compile(r"\d+ tokens")
 MOST_TOLD: Final = 20
 MOST_CHARS: Final = 300
 
@@ -81,7 +80,7 @@ def _told(store: Store, tree: str) -> Iterator[tuple[str, str]]:
         for turn in store.turns(agent.run_id):
             yield f"{agent.path} {turn.step} answer", f"{turn.text} {turn.calls}"
         for seen in store.observations(agent.run_id):
-            text = f"{seen.kind} {seen.target} {_FIGURES.sub('N tokens', seen.text or '')} {seen.changed}"
+            text = f"{seen.kind} {seen.target} {without_figures(seen.text or '')} {seen.changed}"
             yield f"{agent.path} {seen.step}.{seen.ordinal} result", text
         for gate in store.gate_attempts(agent.run_id):
             yield f"{agent.path} {gate.step} gate", f"{gate.phase} {gate.verdict}"

@@ -19,14 +19,13 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import trio
@@ -119,10 +118,7 @@ async def _in_store(scenario: Scenario, stage: Stage, store: FileStore) -> Accou
 
 
 def _crashing_store(stage: Stage) -> FileStore:
-    def prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
-        return cast(sqlite3.Connection, CrashingConnection(connection, stage.points))
-
-    return open_prepared_store(stage.folder / STORE, prepare)
+    return open_prepared_store(stage.folder / STORE, lambda inner: CrashingConnection(inner, stage.points))
 
 
 async def _run(scenario: Scenario, stage: Stage, faults: Faults | None) -> Account:
@@ -180,8 +176,7 @@ def _be_impatient() -> None:
 PATIENCE: Final = (
     ("actors.store.writer", "BUSY_SECONDS", 0.1),
     ("actors.store.writer", "CLOSE_SECONDS", 0.2),
-    ("actors.agents.tree", "RELEASE_SECONDS", 0.2),
-    ("actors.assembly.resuming", "RELEASE_SECONDS", 0.2),
+    ("actors.agents.leasing", "RELEASE_SECONDS", 0.2),
 )
 STORE: Final = "runs.db"
 TRAIL: Final = "trail"

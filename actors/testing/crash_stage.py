@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import signal
 import sqlite3
 from collections import Counter
@@ -36,7 +35,6 @@ from actors.agents.approvals import ApproveAll
 from actors.agents.ports import (
     Act,
     Approver,
-    AssistantTurn,
     Completion,
     CompletionRequest,
     Estimate,
@@ -46,7 +44,6 @@ from actors.agents.ports import (
     ToolCall,
     ToolContext,
     ToolSpec,
-    UserTurn,
 )
 from actors.assembly.recovering import Completed, Recovery, Retry
 from actors.assembly.resuming import Decision
@@ -55,14 +52,14 @@ from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind
 from actors.store.records import ApprovalRecord, AttemptRecord
 from actors.store.store import Store
+from actors.testing.faulty_store import WatchedConnection
+from actors.testing.goal_model import place_of, without_figures
 from actors.tools.toolbox import builtin_tools
 
 COMPLETION_TOKENS: Final = 5
 # More than is ever used, so that what was only estimated can be told from what was counted.
 ESTIMATED_COMPLETION: Final = 50
 POLL_SECONDS: Final = 0.002
-# What a child drew may hold an estimate of a call that was cut, and its report tells it.
-_FIGURES: Final = re.compile(r"\d+ tokens")
 
 
 # ── crash points ────────────────────────────────────────────────────────────
@@ -87,39 +84,26 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class CrashingConnection:
-    """A connection as the writer uses one, with a crash point before and after each COMMIT."""
+class CrashingConnection(WatchedConnection):
+    """A connection with a crash point before and after each COMMIT."""
 
     def __init__(self, inner: sqlite3.Connection, points: Points) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._points = points
         self._last = ""
 
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._inner.in_transaction
-
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run a statement."""
-        if sql != "COMMIT":
+    def before(self, sql: str) -> None:
+        """Come to a statement."""
+        if sql == "COMMIT":
+            self._points.reach(f"before the commit of {self._last}")
+        else:
             self._note(sql)
-            return self._inner.execute(sql, values)
-        self._points.reach(f"before the commit of {self._last}")
-        done = self._inner.execute(sql)
-        # Nobody who waits for it was told yet.
-        self._points.reach(f"after the commit of {self._last}")
-        self._last = ""
-        return done
 
-    def executemany(self, sql: str, rows: Sequence[Any]) -> sqlite3.Cursor:
-        """Run a statement for many rows."""
-        self._note(sql)
-        return self._inner.executemany(sql, rows)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._inner.close()
+    def after(self, sql: str) -> None:
+        """Leave a statement; nobody who waits for a COMMIT was told yet."""
+        if sql == "COMMIT":
+            self._points.reach(f"after the commit of {self._last}")
+            self._last = ""
 
     def _note(self, sql: str) -> None:
         words = sql.split(None, 4)
@@ -153,7 +137,7 @@ class Say:
 class StatelessModel:
     """A model without a memory of its own: it answers by the goal and by how much it has said before.
 
-    ``answers`` are by goal, the first that the task begins with. Each request is one
+    ``answers`` are by goal, the longest that the task begins with. Each request is one
     line in a file, written before the answer: key, goal and turn, and the bill.
     """
 
@@ -177,10 +161,7 @@ class StatelessModel:
         Raises:
             ProviderError: it is told to fail.
         """
-        first = request.turns[0]
-        assert isinstance(first, UserTurn)
-        goal = next(goal for goal in self._answers if first.text.startswith(goal))
-        turn = sum(isinstance(each, AssistantTurn) for each in request.turns)
+        goal, turn = place_of(request, self._answers)
         say = self._answers[goal][turn]
         key = f"{goal[:40]} {turn + 1} {self._digest(request)}"
         fails = say.fails_first is not None and not self._stage.requests()[key]
@@ -197,7 +178,7 @@ class StatelessModel:
         return Completion(say.text, say.calls, usage, self.default_model, "tool_calls" if say.calls else "stop")
 
     def _digest(self, request: CompletionRequest) -> str:
-        text = _FIGURES.sub("N tokens", repr(request)).replace(str(self._stage.folder), "")
+        text = without_figures(repr(request)).replace(str(self._stage.folder), "")
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import attrs
 
-from actors.agents.rows import ApprovalDecided, Row
+from actors.agents.rows import ApprovalDecided, Row, StepDone
 from actors.errors import StoreError, StoreErrorKind
 from actors.store.store import FileStore
 
@@ -46,6 +46,20 @@ class Death:
         """Count a commit, and tell whether the process ends at it."""
         self.seen += 1
         return self.seen == self.at or (self.when is not None and self.when(rows))
+
+
+def holds(kind: type[Any], where: Callable[[Any], bool] = lambda _: True) -> Callable[[Sequence[Row]], bool]:
+    """Meet a commit that has such a row; for `Death.when`."""
+    return lambda rows: any(isinstance(row, kind) and where(row) for row in rows)
+
+
+def holds_step(agent: str, number: int) -> Callable[[Sequence[Row]], bool]:
+    """Meet the commit of a step; ``agent`` is what the run id ends with, empty for the root."""
+
+    def meets(row: StepDone) -> bool:
+        return row.step == number and (row.run_id.endswith(agent) if agent else "/" not in row.run_id)
+
+    return holds(StepDone, meets)
 
 
 class DyingStore(FileStore):

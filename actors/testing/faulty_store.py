@@ -98,12 +98,17 @@ class Faults:
         return error
 
 
-class FaultyConnection:
-    """A connection as the writer uses one, with faults."""
+class WatchedConnection:
+    """A connection as the writer uses one, with something before and after each statement."""
 
-    def __init__(self, inner: sqlite3.Connection, faults: Faults) -> None:
+    def __init__(self, inner: sqlite3.Connection) -> None:
         self._inner = inner
-        self._faults = faults
+
+    def before(self, sql: str) -> None:
+        """Come to a statement. What is raised here is raised instead of running it."""
+
+    def after(self, sql: str) -> None:
+        """Leave a statement that was run."""
 
     @property
     def in_transaction(self) -> bool:
@@ -111,20 +116,33 @@ class FaultyConnection:
         return self._inner.in_transaction
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run a statement, or fail."""
-        self._meet(sql)
-        return self._inner.execute(sql, values)
+        """Run a statement."""
+        self.before(sql)
+        done = self._inner.execute(sql, values)
+        self.after(sql)
+        return done
 
     def executemany(self, sql: str, rows: Sequence[Any]) -> sqlite3.Cursor:
-        """Run a statement for many rows; it fails before the first."""
-        self._meet(sql)
-        return self._inner.executemany(sql, rows)
+        """Run a statement for many rows."""
+        self.before(sql)
+        done = self._inner.executemany(sql, rows)
+        self.after(sql)
+        return done
 
     def close(self) -> None:
         """Close the connection."""
         self._inner.close()
 
-    def _meet(self, sql: str) -> None:
+
+class FaultyConnection(WatchedConnection):
+    """A connection with faults."""
+
+    def __init__(self, inner: sqlite3.Connection, faults: Faults) -> None:
+        super().__init__(inner)
+        self._faults = faults
+
+    def before(self, sql: str) -> None:
+        """Fail, or not; a statement for many rows fails before the first."""
         where = _where(sql)
         if where is not None and self._faults.meets(where):
             if self._faults.kind in _ENDS_THE_TRANSACTION and self._inner.in_transaction:
@@ -142,28 +160,25 @@ def _where(sql: str) -> Where | None:
 
 # ── the same for real ───────────────────────────────────────────────────────
 
-Prepare = Callable[[sqlite3.Connection], sqlite3.Connection]
+Prepare = Callable[[sqlite3.Connection], sqlite3.Connection | WatchedConnection]
 
 
-def open_prepared_store(path: str | PathLike[str], prepare: Prepare, *, synchronous: str = "NORMAL") -> FileStore:
+def open_prepared_store(path: str | PathLike[str], prepare: Prepare) -> FileStore:
     """Name a file whose writer uses what ``prepare`` makes of its connection."""
 
     def connect(file: Path, synchronous: str) -> sqlite3.Connection:
-        return prepare(connect_writer(file, synchronous))
+        # A watched one has all that the writer uses.
+        return cast(sqlite3.Connection, prepare(connect_writer(file, synchronous)))
 
-    return FileStore(Path(path), synchronous, connect)
+    return FileStore(Path(path), "NORMAL", connect)
 
 
-def open_faulty_store(path: str | PathLike[str], faults: Faults, *, synchronous: str = "NORMAL") -> FileStore:
+def open_faulty_store(path: str | PathLike[str], faults: Faults) -> FileStore:
     """Name a file to be opened by ``async with``, as `Store.open` does; writing it meets ``faults``.
 
     Opening itself does not fail.
     """
-
-    def prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
-        return cast(sqlite3.Connection, FaultyConnection(connection, faults))
-
-    return open_prepared_store(path, prepare, synchronous=synchronous)
+    return open_prepared_store(path, lambda connection: FaultyConnection(connection, faults))
 
 
 def open_small_store(path: str | PathLike[str], more_pages: int) -> FileStore:

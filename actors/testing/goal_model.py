@@ -10,7 +10,8 @@ endpoint takes, as strict servers do.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -72,8 +73,8 @@ class GoalModel:
         if self.before is not None:
             await self.before(request)
         await trio.lowlevel.checkpoint()
-        said = sum(isinstance(turn, AssistantTurn) for turn in request.turns)
-        told = self.answers[goal_of(request, self.answers)][said]
+        goal, turn = place_of(request, self.answers)
+        told = self.answers[goal][turn]
         if isinstance(told, Exception):
             raise told
         self.billed += 0 if self.usage is None else self.usage.tokens
@@ -85,11 +86,17 @@ class GoalModel:
         return Completion(None, calls, self.usage, "m", "tool_calls")
 
 
-def goal_of(request: CompletionRequest, goals: Mapping[str, Any]) -> str:
-    """Find which of the goals a request is about."""
+def place_of(request: CompletionRequest, goals: Iterable[str]) -> tuple[str, int]:
+    """Find which of the goals a request is about, and how often it was answered before: all that a model needs."""
     first = request.turns[0]
     assert isinstance(first, UserTurn), "a conversation begins with the task"
-    return max((goal for goal in goals if first.text.startswith(goal)), key=len)
+    goal = max((goal for goal in goals if first.text.startswith(goal)), key=len)
+    return goal, sum(isinstance(turn, AssistantTurn) for turn in request.turns)
+
+
+def without_figures(text: str) -> str:
+    """Leave out what a child drew: its report tells it, and it may hold an estimate of a call that was cut."""
+    return re.sub(r"\d+ tokens", "N tokens", text)
 
 
 def insist_on_order(request: CompletionRequest) -> None:

@@ -17,6 +17,7 @@ import attrs
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.contract import TaskContract
+from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Approver, CompletionRequest, ResultsTurn, Tool
 from actors.agents.remembered import Remembered
@@ -33,11 +34,12 @@ from actors.assembly.resuming import (
 from actors.assembly.running import RunResult, run_tree
 from actors.containment.limits import Containment
 from actors.errors import StoreError
+from actors.halts import HaltKind
 from actors.store.audit import audit
 from actors.store.audit_findings import Verdict
 from actors.store.records import ApprovalRecord, AttemptRecord, RunRecord
 from actors.store.store import FileStore, Store, open_reader
-from actors.testing.dying_store import Death, open_dying_store
+from actors.testing.dying_store import Death, DyingStore, open_dying_store
 from actors.testing.goal_model import GoalModel
 
 
@@ -56,7 +58,6 @@ class Bench:
     limits: Containment = Containment(20, 4, 4, 100_000)
     contract: TaskContract | None = None
     before: Any = None
-    observer: Any = None
     run_id: str = ""
     tree: Tree | None = None
     store: FileStore | None = None
@@ -144,14 +145,18 @@ class Bench:
         self.store = Store.open(self.file) if death is None else open_dying_store(self.file, death)
         try:
             async with self.store as store:
-                result: RunResult = await work(
-                    store, model, tools=self.tools, observer=self.observer, on_open=self._opened
-                )
+                result: RunResult = await work(store, model, tools=self.tools, on_open=self._opened)
                 return None if death is not None and death.dead else result
         except StoreError:
             if death is None or not death.dead:
                 raise
             return None
+
+    def kill(self) -> None:
+        """End the running process where it stands, by its `DyingStore`: nothing is written, and its tasks are gone."""
+        assert isinstance(self.store, DyingStore) and self.tree is not None, "a process that dies runs"
+        self.store.die()
+        self.tree.halt_nowait(HaltKind.interrupt)
 
     def _opened(self, tree: Tree) -> None:
         self.tree = tree
@@ -210,3 +215,8 @@ class Bench:
         with open_reader(self.file) as reader:
             found = audit(reader, self.run_id)
         assert found.verdict is Verdict.ok, [str(each) for each in (*found.violations, *found.missing)]
+
+
+def finished(ran: RunResult | None) -> bool:
+    """Tell whether a run came to its end, with its work done."""
+    return ran is not None and ran.outcome.kind is OutcomeKind.finished and ran.terminal is not None

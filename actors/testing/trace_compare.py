@@ -18,8 +18,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from actors.store.export import export
 from actors.store.readers import Reader
-from actors.store.schema import TABLES, Table
 
 Row = Mapping[str, Any]
 # Rows by path of the agent and name of the table.
@@ -74,14 +74,15 @@ def differences(store_a: Reader, tree_a: str, store_b: Reader, tree_b: str) -> l
 def rows_of(store: Reader, tree_id: str) -> Rows:
     """Read all rows of a tree that are compared, by agent and table, each as its columns that count."""
     found: Rows = {}
-    for table in TABLES:
-        if table.name in LEFT_OUT_TABLES:
+    for each in export(store, tree_id):
+        table = each["table"]
+        if table in LEFT_OUT_TABLES:
             continue
-        for row in _rows(store, table, tree_id):
-            path = row.get("run_id") or row.get("parent_run_id") or "root"
-            counted = {name: value for name, value in row.items() if _counts(table.name, name)}
-            if counted.get("event", {}).get("kind") not in SHARED_EVENTS:
-                found.setdefault((path, table.name), []).append(counted)
+        row = {name: _read(table, name, value, tree_id) for name, value in each["row"].items()}
+        path = row.get("run_id") or row.get("parent_run_id") or "root"
+        counted = {name: value for name, value in row.items() if _counts(table, name)}
+        if counted.get("event", {}).get("kind") not in SHARED_EVENTS:
+            found.setdefault((path, table), []).append(counted)
     return found
 
 
@@ -89,20 +90,6 @@ def _counts(table: str, column: str) -> bool:
     if column in OTHER_IDS or column == "at" or column.endswith(TIMES):
         return False
     return (table, column) not in LEFT_OUT
-
-
-def _rows(store: Reader, table: Table, tree_id: str) -> Iterator[Row]:
-    # A file that an older version wrote may lack tables and columns, and a reader adds none.
-    there = {name for (name,) in store.select("SELECT name FROM pragma_table_info(?)", (table.name,))}
-    names = [name for name in table.columns if name in there]
-    if not names:
-        return
-    agent = "run_id" if "run_id" in names else "parent_run_id"
-    whose = "tree_id = ?" if "tree_id" in names else f"{agent} IN (SELECT run_id FROM runs WHERE tree_id = ?)"
-    order = ", ".join(f'"{name}"' for name in table.key)
-    columns = ", ".join(f'"{name}"' for name in names)
-    for values in store.select(f"SELECT {columns} FROM {table.name} WHERE {whose} ORDER BY {order}", (tree_id,)):
-        yield {name: _read(table.name, name, value, tree_id) for name, value in zip(names, values, strict=True)}
 
 
 def _read(table: str, column: str, value: Any, tree_id: str) -> Any:

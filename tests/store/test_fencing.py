@@ -96,8 +96,9 @@ async def test_a_superseded_driver_writes_nothing_of_its_tree_and_all_of_others(
 )
 async def test_rows_of_children_and_of_the_whole_tree_are_fenced_like_the_root_s(path: Path, row: Row):
     async with taken_over(path, "t") as (old, new):
-        await refused(old, row)
+        assert "the lease of run t was lost" in await refused(old, row)
         await new.commit(row)
+        assert (old.lease_lost("t"), new.lease_lost("t")) == (True, False)
 
 
 async def test_of_several_leases_only_the_lost_one_closes(path: Path):

@@ -453,7 +453,8 @@ STEPS = st.lists(
 )
 
 
-async def play(path: Path, steps: list[tuple[str, int]]) -> None:
+async def play(path: Path, steps: list[tuple[str, int]]) -> tuple[list[str], list[str]]:
+    """Play the steps on two stores and on the model, and give what each has written at the end."""
     model = Model()
     async with Store.open(path) as first, Store.open(path) as second:
         stores: list[FileStore] = [first, second]
@@ -486,10 +487,12 @@ async def play(path: Path, steps: list[tuple[str, int]]) -> None:
                 others = store.select("SELECT owner, generation FROM run_leases WHERE tree_id = 't'")
                 assert others == [(stores[model.holder]._owner.name, model.generation)]
         assert first.lease_lost("t") == (model.believes[0] == "lost")
+        return [seen.event for seen in second.trace("t")], model.written
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_whatever_two_stores_do_only_the_holder_writes_after_a_take_over(steps: list[tuple[str, int]]):
     with TemporaryDirectory() as folder:
-        trio.run(play, Path(folder) / "runs.db", steps)
+        written, expected = trio.run(play, Path(folder) / "runs.db", steps)
+    assert written == expected
