@@ -51,3 +51,12 @@ def median(bills: Sequence[Bill]) -> Bill:
     """Give the median of wall and that of CPU, each by itself."""
     wall, cpu = (statistics.median(getattr(bill, part) for bill in bills) for part in ("wall", "cpu"))
     return Bill(bills[0].n, wall, cpu)
+
+
+def take_turns(rounds: int, *jobs: Callable[[], Bill]) -> list[Bill]:
+    """Let jobs take turns, so that a slow moment of the machine meets all; give the median of each.
+
+    The first turn only warms up.
+    """
+    turns = [[job() for job in jobs] for _ in range(rounds + 1)]
+    return [median([turn[number] for turn in turns[1:]]) for number in range(len(jobs))]

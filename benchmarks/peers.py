@@ -9,6 +9,7 @@ CPU are two figures, and CPU counts every thread and every process.
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,7 @@ from actors.runtime.behaviour import Behaviour
 from actors.runtime.open_supervisor import SupervisionTree, open_supervisor
 from actors.runtime.restart import Restart
 from actors.runtime.specs import ChildSpec, Flags
-from benchmarks.bills import Bill, Clock, Job, median
+from benchmarks.bills import Bill, Clock, Job, take_turns
 from benchmarks.harness import Figure, rounds_of
 
 # By the name on a package index: the module that is imported, and the one with its jobs.
@@ -156,9 +157,7 @@ def present() -> list[ModuleType]:
 
 
 def _measured(quick: bool, *jobs: Job) -> list[Bill]:
-    """Let them take turns; give the median of each, the first turn left out."""
-    turns = [[job(quick) for job in jobs] for _ in range(rounds_of(quick) + 1)]
-    return [median([turn[number] for turn in turns[1:]]) for number in range(len(jobs))]
+    return take_turns(rounds_of(quick), *(partial(job, quick) for job in jobs))
 
 
 def figures(quick: bool) -> Iterator[Figure]:

@@ -9,11 +9,9 @@ told beside it.
 """
 
 import os
-import resource
 import shutil
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 
 import attrs
@@ -24,6 +22,7 @@ from actors.agents.contract import ExecSandbox
 from actors.agents.policy import Policy
 from actors.tools.sandbox import detect, run_confined
 from actors.tools.sandbox_plan import Capabilities
+from benchmarks.bills import Bill, Clock
 from benchmarks.harness import Figure, Gate
 
 # The aim for one start, in milliseconds beyond one without a boundary.
@@ -32,28 +31,15 @@ FREE = Confinement(ExecSandbox.full_access)
 HELD = Confinement(ExecSandbox.workspace_write, Policy.default())
 
 
-@attrs.frozen
-class Took:
-    """What one command took, in seconds."""
-
-    wall: float
-    cpu: float
-
-
-def _cpu() -> float:
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-async def _one(confinement: Confinement, can: Capabilities, root: str) -> Took:
-    wall, cpu = time.perf_counter(), _cpu()
+async def _one(confinement: Confinement, can: Capabilities, root: str) -> Bill:
+    clock = Clock()
     done = await run_confined(["true"], cwd=root, timeout=30, confinement=confinement, capabilities=can)
-    took = Took(time.perf_counter() - wall, _cpu() - cpu)
+    bill = clock.bill(1)
     assert done.code == 0, done.output
-    return took
+    return bill
 
 
-async def _turns(can: Capabilities, root: str, n: int) -> tuple[list[Took], list[Took]]:
+async def _turns(can: Capabilities, root: str, n: int) -> tuple[list[Bill], list[Bill]]:
     plain, behind = [], []
     for turn in range(n + 1):
         pair = await _one(FREE, can, root), await _one(HELD, can, root)
@@ -85,7 +71,7 @@ def figures(quick: bool) -> Iterator[Figure]:
             for what in ("wall", "cpu"):
                 # Processor time is counted in ticks that are longer than a command: a mean of many, not a median.
                 middle = statistics.median if what == "wall" else statistics.fmean
-                less, more = (middle(getattr(each, what) for each in took) for took in (plain, behind))
+                less, more = (middle(getattr(bill, what) for bill in bills) for bills in (plain, behind))
                 method = f"{what} of a command that does nothing, with a boundary less without; baseline: without"
                 figure = f"sandbox_{name}_{what}"
                 yield Figure(figure, (more - less) * 1e3, "ms more", less * 1e3, more / less, n, method, gate)

@@ -6,9 +6,9 @@ woken when they stand. At FULL every commit waits for the disk; at NORMAL none
 does, so there the difference is ours alone.
 """
 
-import gc
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -18,7 +18,7 @@ from actors.agents.rows import Row
 from actors.store.connections import connect_writer
 from actors.store.row_codec import arrange
 from actors.store.store import Store
-from benchmarks.bills import Bill, Clock, median
+from benchmarks.bills import Bill, Clock, take_turns
 from benchmarks.harness import Figure, Gate, rounds_of
 from benchmarks.store_rows import TREE, Step, real_step, steps_of, write_bare
 
@@ -73,23 +73,13 @@ def _bare(commits: list[Commit], synchronous: str) -> Bill:
     return bill
 
 
-def _measured(commits: list[Commit], synchronous: str, rounds: int) -> tuple[Bill, Bill]:
-    ours, bare = [], []
-    for turn in range(rounds + 1):
-        gc.collect()
-        pair = trio.run(_ours, commits, synchronous), _bare(commits, synchronous)
-        if turn:
-            ours.append(pair[0])
-            bare.append(pair[1])
-    return median(ours), median(bare)
-
-
 def figures(quick: bool) -> Iterator[Figure]:
     """Measure one commit at FULL, and at NORMAL, in wall and in CPU time."""
     pattern = trio.run(real_step)
     commits = commits_of(list(steps_of(pattern, 0, 10 if quick else 200)))
     for synchronous, gate in (("FULL", FULL_GATE), ("NORMAL", None)):
-        ours, bare = _measured(commits, synchronous, rounds_of(quick))
+        arms = partial(trio.run, _ours, commits, synchronous), partial(_bare, commits, synchronous)
+        ours, bare = take_turns(rounds_of(quick), *arms)
         for place, part in enumerate(("wall", "cpu")):
             mine, theirs = ours.each[place], bare.each[place]
             name = f"store_single_{synchronous.lower()}_{part}"

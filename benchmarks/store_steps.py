@@ -6,16 +6,16 @@ the step, which is awaited before the next. So each agent waits three times a
 step, and every row is in the file when it goes on.
 """
 
-import gc
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from actors.store.connections import connect_writer
 from actors.store.store import Store
-from benchmarks.bills import Bill, Clock, median
+from benchmarks.bills import Bill, Clock, take_turns
 from benchmarks.harness import Figure, Gate, rounds_of
 from benchmarks.store_rows import TREE, Step, batches, count, real_step, steps_of, write_bare
 
@@ -67,14 +67,8 @@ def measured(n: int, steps: int, rounds: int) -> tuple[Bill, Bill, int]:
     """Give the bills of ours and of the bare arm, and the rows of a step."""
     pattern = trio.run(real_step)
     agents = [list(steps_of(pattern, agent, steps)) for agent in range(n)]
-    ours, bare = [], []
-    for turn in range(rounds + 1):
-        gc.collect()
-        pair = trio.run(_ours, agents), _bare(agents)
-        if turn:
-            ours.append(pair[0])
-            bare.append(pair[1])
-    return median(ours), median(bare), count(pattern)
+    ours, bare = take_turns(rounds, partial(trio.run, _ours, agents), partial(_bare, agents))
+    return ours, bare, count(pattern)
 
 
 def figures(quick: bool) -> Iterator[Figure]:
