@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 
 from actors.cli.interrupts import STOPPED
-from actors.errors import ActorsError, ConfigError, RunConflict
+from actors.errors import ActorsError, ConfigError, RunConflict, StoreError
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -41,6 +41,12 @@ def told(error: BaseException) -> int | None:
         click.echo(line, err=True)
     # Nothing was started: also when another process drives the run.
     return 2 if all(isinstance(each, ConfigError | RunConflict | click.ClickException) for each in found) else 1
+
+
+def unusable(store: str, error: StoreError) -> ConfigError:
+    """Tell of a store that cannot be opened or read: it is the name of the file that is wrong."""
+    # The kind is a word for programs, and the file is named already; people are told in the text itself.
+    return ConfigError((store, str(error).removeprefix(f"{error.file}: ")))
 
 
 def _lines(error: BaseException) -> list[str]:

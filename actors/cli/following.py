@@ -1,7 +1,7 @@
 """`actors show --live`: a run of another process, from the row that it keeps in the store.
 
-Nothing is asked of that process, so it cannot be disturbed, and one that hangs or
-is gone is seen by the age of its row.
+Nothing is asked of that process, so it cannot be disturbed. One that is gone is known
+by its lease, at once on the machine it ran on; one that hangs is seen by the age of its row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from actors.agents.snapshots import AgentView, TreeSnapshot, decode_snapshot
-from actors.assembly.reporting import OLD_SECONDS
+from actors.assembly.reporting import OLD_SECONDS, lost_runs
 from actors.cli import interrupts
 from actors.cli.live_picture import ECHO_CHARS, live_picture
 from actors.cli.phrases import PAUSES, brief_time
@@ -48,7 +48,7 @@ class Seen:
 def show_live(run: str, store: str, as_json: bool) -> int:
     """Draw a run that is live until it ends, and then its end; or print one snapshot as JSON.
 
-    Gives exit code 1 for a run whose process seems to be gone.
+    Gives exit code 1 for a run whose process is gone, or seems to be.
 
     Raises:
         ConfigError: there is no such run, or it is not live.
@@ -68,7 +68,10 @@ def show_live(run: str, store: str, as_json: bool) -> int:
         draw(reader, tree_id, out)
         if _ended(reader, tree_id) is not None:
             return 0
-    print(f"{tree_id} was not heard of for {GONE_SECONDS:g} s: its process seems to be gone", file=sys.stderr)
+        lost = bool(lost_runs(reader, tree_id))
+    text = "has no end, and its process is gone"
+    silent = f"was not heard of for {GONE_SECONDS:g} s: its process seems to be gone"
+    print(f"{tree_id} {text if lost else silent}", file=sys.stderr)
     return 1
 
 
@@ -83,9 +86,10 @@ def _first(reader: Reader, tree_id: str) -> Seen:
         seen = _look(reader, tree_id)
         if seen is not None:
             return seen
-        if time.monotonic() >= deadline:
-            text = "has no end and shows nothing of itself, so its process is likely gone: leave out --live to see it"
-            raise ConfigError(("run", f"{tree_id} {text}"))
+        lost = bool(lost_runs(reader, tree_id))
+        if lost or time.monotonic() >= deadline:
+            gone = "and its process is gone" if lost else "and shows nothing of itself, so its process is likely gone"
+            raise ConfigError(("run", f"{tree_id} has no end {gone}: leave out --live to see it"))
         time.sleep(PAUSE_SECONDS)
 
 
@@ -108,12 +112,12 @@ def _look(reader: Reader, tree_id: str) -> Seen | None:
 
 
 def _seen_until_the_end(reader: Reader, tree_id: str, seen: Seen) -> Iterator[Seen]:
-    """Give what is seen of a run, once a second, until it has ended or was silent for `GONE_SECONDS`."""
+    """Give what is seen of a run, once a second, until it has ended, its process is gone, or it is silent for long."""
     while _ended(reader, tree_id) is None:
         # A run at its end takes its row away; then the last one is as old as it is.
         seen = _look(reader, tree_id) or attrs.evolve(seen, age=reader.age(seen.taken_at) or 0.0)
         yield seen
-        if seen.age > GONE_SECONDS:
+        if seen.age > GONE_SECONDS or lost_runs(reader, tree_id):
             return
         time.sleep(REFRESH_SECONDS)
 

@@ -20,7 +20,7 @@ from actors.agents.policy import Policy
 from actors.agents.ports import Approver, Provider
 from actors.agents.reviewing import REVIEW
 from actors.agents.tree import Tree
-from actors.assembly.provider_spec import ProviderSpec, provider_of
+from actors.assembly.provider_spec import PATHS, ProviderKind, ProviderSpec, provider_of
 from actors.assembly.reopening import reopen
 from actors.assembly.resuming import (
     ended_result,
@@ -38,7 +38,7 @@ from actors.assembly.task_keys import with_places
 from actors.cli.again import command
 from actors.cli.live import Progress
 from actors.cli.pictures import console
-from actors.cli.running import Shown, Start, approver_for, options_of, run_stoppable, tell, with_store
+from actors.cli.running import Shown, Start, Watch, approver_for, options_of, run_stoppable, tell, with_store
 from actors.cli.viewing import reading
 from actors.containment.limits import Containment
 from actors.errors import ConfigError, RunConflict, unknown_key
@@ -49,7 +49,6 @@ from actors.store.store import Store
 
 # Tables of a task that a reopening may set; a policy has rules and no single values.
 SET = ("contract", "containment", "provider", "prices", "run", "reviewer")
-_PATHS = ("script", "file", "record")
 UNCHANGED = "the contract and the boundary of the task file are not those of the run; these stay as they were"
 
 
@@ -91,8 +90,6 @@ def resume_run(run: str, store_path: str, given: Given, shown: Shown) -> int:
 
     def starter(store: Store, provider: Provider, reviewer: Provider | None) -> Start:
         async def start(progress: Progress, terminal: Approver, on_open: Callable[[Tree], None]) -> RunResult:
-            if found.note:
-                progress.say(found.note)
             options = {**options_of(found.means, progress, on_open), "reviewer": reviewer}
             approver = approver_for(found.means.run, terminal)
             if found.policy is not None:
@@ -131,8 +128,6 @@ def reopen_run(run: str, store_path: str, given: Given, shown: Shown) -> int:
 
     def starter(store: Store, provider: Provider, reviewer: Provider | None) -> Start:
         async def start(progress: Progress, terminal: Approver, on_open: Callable[[Tree], None]) -> RunResult:
-            if found.note:
-                progress.say(found.note)
             return await reopen(
                 record.run_id,
                 provider,
@@ -180,9 +175,16 @@ def _found(reader: Reader, record: RunRecord, given: Given) -> _Found:
     if given.record is not None:
         means = attrs.evolve(means, provider=attrs.evolve(means.provider, record=os.path.abspath(given.record)))
     note = UNCHANGED if task is not None and _differs(task, record) else ""
-    answered, reviewed = (tuple(answered_goals(reader, record.run_id, purpose)) for purpose in (None, REVIEW))
+    answered = _answered(reader, record.run_id, means.provider, None)
+    reviewed = _answered(reader, record.run_id, means.reviewer, REVIEW)
     policy = None if task is None else task.policy
     return _Found(record, means, policy, answered, reviewed, note, contract, containment)
+
+
+def _answered(reader: Reader, run_id: str, spec: ProviderSpec | None, purpose: str | None) -> tuple[str, ...]:
+    """Give the tasks that were answered, to a script; whoever else answers needs none of them read."""
+    scripted = spec is not None and spec.kind is ProviderKind.scripted
+    return tuple(answered_goals(reader, run_id, purpose)) if scripted else ()
 
 
 def _means_of(task: Task) -> Means:
@@ -220,7 +222,7 @@ def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[Tas
 
 def _placed(spec: ProviderSpec, before: ProviderSpec | None) -> ProviderSpec:
     """Give paths that were set by hand from the folder we are in; those of the run stay as they are."""
-    now = {name: getattr(spec, name) for name in _PATHS}
+    now = {name: getattr(spec, name) for name in PATHS}
     placed = {name: os.path.abspath(path) for name, path in now.items() if path and path != getattr(before, name, None)}
     return attrs.evolve(spec, **placed)
 
@@ -233,6 +235,10 @@ def _go_on(
     if means.reviewer is not None:
         reviewer = provider_of(means.reviewer, going_on=True, answered=found.reviewed)
     models = (provider, reviewer)
-    return run_stoppable(
-        shown, lambda watch: with_store(models, store_path, watch, lambda store: starter(store, provider, reviewer))
-    )
+
+    async def work(watch: Watch) -> int:
+        if found.note:
+            watch.progress.say(found.note)
+        return await with_store(models, store_path, watch, lambda store: starter(store, provider, reviewer))
+
+    return run_stoppable(shown, work)

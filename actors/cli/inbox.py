@@ -15,6 +15,7 @@ from actors.agents.remembered import Remembered
 from actors.assembly.inbox import Awaits, Verdict, Waiting, decide, decided_before, find, recover, waiting
 from actors.assembly.recovering import Recovery
 from actors.cli.again import command
+from actors.cli.ending import unusable
 from actors.cli.next_steps import answers_to
 from actors.cli.phrases import brief_time, counted
 from actors.cli.pictures import ENDLESS
@@ -149,6 +150,6 @@ def _write(store_path: str, work: Callable[[Store], Awaitable[T]]) -> T:
             async with Store.open(store_path) as store:
                 return await work(store)
         except StoreError as error:
-            raise ConfigError((store_path, str(error).removeprefix(f"{error.file}: "))) from error
+            raise unusable(store_path, error) from error
 
     return trio.run(main)

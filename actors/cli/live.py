@@ -21,8 +21,9 @@ from rich.live import Live
 
 from actors.agents.snapshots import MOST_AGENTS
 from actors.agents.tree import Tree
+from actors.cli.again import command
 from actors.cli.live_picture import ECHO_CHARS, live_picture
-from actors.cli.phrases import progress_line
+from actors.cli.phrases import is_cut, progress_line
 from actors.cli.pictures import console
 
 REFRESH_SECONDS = 0.1
@@ -47,6 +48,8 @@ class Progress:
         # Acts that somebody decided from another process, by agent, step and act.
         self._decided: set[tuple[Any, ...]] = set()
         self.tree: Tree | None = None
+        # The file in which the run can be looked up later; None for one that is thrown away.
+        self.store: str | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take one event."""
@@ -65,10 +68,15 @@ class Progress:
             return
         if self._drawn:
             # Beside a picture only what a person can mend is told, and once.
-            if (remedy or event["kind"] == "gate") and self._is_news(line):
-                self.say(line + remedy)
+            if not (remedy or event["kind"] == "gate") or not self._is_news(line):
+                return
+            self.say(line + remedy)
         else:
             self._console.print(line + (remedy if self._is_news(remedy) else ""), markup=False)
+        if self.tree is not None and self.store is not None and is_cut(event):
+            whole = f"whole texts: {command('trace', '--export', self.tree.run_id, '--store', self.store)}"
+            if self._is_news(whole):
+                self.say(whole)
 
     def _is_news(self, text: str) -> bool:
         news = text not in self._told

@@ -37,8 +37,8 @@ def how_to_go_on(reader: Reader, run_id: str) -> list[str]:
         return [f"It was stopped. What it did is kept; it goes on with: {again}"]
     lines = ["It waits for you:"]
     for each in found[:FEW]:
-        verb = f"asks to {each.act} {shortened(each.target)}" if each.kind is Awaits.approval else "may have called "
-        what = verb if each.kind is Awaits.approval else f"{verb}{shortened(each.tool)}"
+        asks = each.kind is Awaits.approval
+        what = f"asks to {each.act} {shortened(each.target)}" if asks else f"may have called {shortened(each.tool)}"
         lines += [f"{each.id}  {each.path} {what}", *(f"  {line}" for line in answers_to(each, reader.file))]
     if len(found) > FEW:
         lines.append(f"{len(found) - FEW:,} more: {command('inbox', '--store', reader.file)}")

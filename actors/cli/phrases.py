@@ -43,6 +43,13 @@ def progress_line(told: Told) -> str | None:
     return phrase(told) if worth else None
 
 
+def is_cut(told: Told) -> bool:
+    """Tell whether the line of a step, or of a check, leaves out some of what a tool or a check said."""
+    failed = told.get("failed", ())
+    texts = [told.get("detail"), *(call.get("text") for call in failed)]
+    return len(failed) > FEW or any(len(" ".join(str(text or "").split())) > TEXT_CHARS for text in texts)
+
+
 def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
     """Say who denied an act, and which rule of which layer had it denied or asked about."""
     rest = f"rule {rule!r} of layer {layer!r}" if rule else "the policy's default"

@@ -74,7 +74,7 @@ def _unchecked(check: LastCheck) -> str:
 def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
     """Draw the tree of a run, from its store."""
     agents, checks = reader.agents(tree_id), last_checks(reader, tree_id)
-    silent = tree_id in silences(reader, tree_id) or tree_id in lost_runs(reader)
+    silent = bool(silences(reader, tree_id) or lost_runs(reader, tree_id))
     branches: dict[str, Branches] = {}
     root: Branches | None = None
     shown, more = told_first(agents, MOST_ROWS)
@@ -138,8 +138,7 @@ def summary_table(reader: Reader, tree_id: str) -> Facts:
     """Draw the one table at the end of a run."""
     report = run_report(reader, tree_id)
     outcome = report["outcome"] or {}
-    lost = tree_id in lost_runs(reader)
-    rows = [("run", Text(tree_id)), _state(outcome.get("kind"), report["status"], report["silent_seconds"], lost=lost)]
+    rows = [("run", Text(tree_id)), _state(outcome.get("kind"), report)]
     rows += [(name, Text(report[key])) for name, key in _NEIGHBOURS if report[key]]
     why = _why(outcome, last_checks(reader, tree_id).get(tree_id))
     if why:
@@ -153,8 +152,9 @@ def summary_table(reader: Reader, tree_id: str) -> Facts:
 _NEIGHBOURS: Final = (("reopens", "reopened_from"), ("reopened as", "reopened_as"))
 
 
-def _state(outcome: str | None, status: str, silent_seconds: float | None, *, lost: bool) -> tuple[str, Text]:
+def _state(outcome: str | None, report: Mapping[str, Any]) -> tuple[str, Text]:
     """Say how a run stands: its end, or that it has none yet."""
+    status, silent_seconds, lost = report["status"], report["silent_seconds"], report["killed"]
     mark, colour = _mark(outcome, lost or silent_seconds is not None)
     if outcome is not None:
         return ("paused" if outcome in PAUSES else "ended"), Text(f"{mark} {outcome}", colour)

@@ -25,13 +25,13 @@ from actors.assembly.running import RunResult, run_tree, run_with
 from actors.assembly.stored_task import Means
 from actors.assembly.task_file import Task
 from actors.cli.approving import AskOnTerminal
-from actors.cli.ending import leaves
+from actors.cli.ending import leaves, unusable
 from actors.cli.live import Progress
 from actors.cli.next_steps import how_to_go_on
 from actors.cli.notices import Notices
 from actors.cli.pictures import console, summary_table, tree_picture
 from actors.cli.quoting import quoted
-from actors.errors import ConfigError, StoreError
+from actors.errors import StoreError
 from actors.halts import HaltKind
 from actors.store.readers import Reader
 from actors.store.store import Store
@@ -100,8 +100,7 @@ async def with_store(
         try:
             store = await stack.enter_async_context(Store.open(store_path))
         except StoreError as error:
-            # Nothing was started: it is the name of the file that is wrong.
-            raise ConfigError((store_path, str(error).removeprefix(f"{error.file}: "))) from error
+            raise unusable(store_path, error) from error
         return await watched(watch, store, starter(store))
 
 
@@ -142,6 +141,7 @@ async def watched(watch: Watch, store: Store, start: Start) -> int:
         StoreError: the end could not be stored; whoever reads JSON was told what is known.
     """
     progress = watch.progress
+    progress.store = store.file if watch.shown.kept else None
     # A store that was being opened when a signal came was opened all the same; the tree is not.
     await trio.lowlevel.checkpoint()
     try:

@@ -21,11 +21,12 @@ from actors.assembly.reporting import (
     show_report,
     silences,
 )
+from actors.cli.ending import unusable
 from actors.cli.next_steps import how_to_go_on
 from actors.cli.phrases import phrase
 from actors.cli.pictures import console, run_list, summary_table, tree_picture
 from actors.cli.streams import unheard
-from actors.errors import ConfigError, StoreError
+from actors.errors import StoreError
 from actors.store.readers import Reader
 from actors.store.records import EventRecord
 from actors.store.storage_errors import readable
@@ -45,23 +46,19 @@ def show(run: str, store: str, as_json: bool) -> int:
             if as_json:
                 print(json.dumps(show_report(reader, tree_id)))
             else:
-                _show(reader, tree_id, console())
+                draw(reader, tree_id, console())
     return 0
 
 
-def _show(reader: Reader, tree_id: str, out: Console) -> None:
-    draw(reader, tree_id, out)
+def draw(reader: Reader, tree_id: str, out: Console) -> None:
+    """Draw the tree of a run and one table; of a run that can go on, say how."""
+    out.print(tree_picture(reader, tree_id))
+    out.print()
+    out.print(summary_table(reader, tree_id))
     root = reader.run(tree_id)
     if root is not None and is_resumable(reader, root):
         for line in how_to_go_on(reader, tree_id):
             out.print(line, markup=False, soft_wrap=True)
-
-
-def draw(reader: Reader, tree_id: str, out: Console) -> None:
-    """Draw the tree of a run and one table."""
-    out.print(tree_picture(reader, tree_id))
-    out.print()
-    out.print(summary_table(reader, tree_id))
 
 
 def list_runs(store: str, as_json: bool) -> int:
@@ -72,8 +69,15 @@ def list_runs(store: str, as_json: bool) -> int:
         if as_json:
             roots = {each.run_id: reader.run(each.run_id) for each in runs}
             able = {run_id for run_id, root in roots.items() if root is not None and is_resumable(reader, root)}
-            facts = [(each, silent.get(each.run_id), each.run_id in able) for each in runs]
-            listed = [{**attrs.asdict(each), "silent_seconds": age, "resumable": able} for each, age, able in facts]
+            listed = [
+                {
+                    **attrs.asdict(each),
+                    "silent_seconds": silent.get(each.run_id),
+                    "killed": each.run_id in lost,
+                    "resumable": each.run_id in able,
+                }
+                for each in runs
+            ]
             print(json.dumps(listed))
             return 0
     width = console().width if sys.stdout.isatty() else None
@@ -121,9 +125,7 @@ def reading(store: str) -> Iterator[Reader]:
         with open_reader(store) as reader:
             yield reader
     except StoreError as error:
-        # The kind is a word for programs; people are told in the text itself.
-        text = str(error).removeprefix(f"{error.file}: ")
-        raise ConfigError((store, text)) from error
+        raise unusable(store, error) from error
 
 
 def _pages(reader: Reader, tree_id: str) -> Iterator[list[EventRecord]]:

@@ -160,6 +160,9 @@ def what_differs(asked: Fingerprint, other: Fingerprint) -> list[str]:
     # The limit follows from what else was asked; it is worth a word when all that is equal.
     if not found and asked.max_output_tokens != other.max_output_tokens:
         found.append(f"max_output_tokens is {asked.max_output_tokens} and not {other.max_output_tokens}")
+    if not found and asked.key != other.key:
+        # It has no digest of its own: nothing else is in a key.
+        found.append("the effort differs")
     return found
 
 

@@ -15,7 +15,6 @@ import codecs
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -30,6 +29,7 @@ from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind
 from actors.providers.chat_stream import StreamDecoder
 from actors.providers.chat_wire import decode_completion, encode_request, malformed
+from actors.providers.closing import Closing
 from actors.providers.estimates import Drift, raw_prompt_tokens
 from actors.providers.http_errors import classify_exception, one_line, response_error, was_never_sent
 from actors.providers.lanes import Lanes
@@ -65,7 +65,7 @@ class Timeouts:
     total: float = attrs.field(default=600.0, validator=_positive)
 
 
-class OpenAIChat:
+class OpenAIChat(Closing):
     """A provider for one endpoint; many calls may run beside each other.
 
         async with OpenAIChat(base_url="http://127.0.0.1:8080/v1", model="local") as provider:
@@ -148,14 +148,6 @@ class OpenAIChat:
     def estimate(self, request: CompletionRequest) -> Estimate:
         """Give the worst case of a request: its bytes / 3 and margins, raised by the drift seen so far."""
         return self._drift.estimate(request)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connections that are our own.

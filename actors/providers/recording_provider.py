@@ -16,13 +16,13 @@ import logging
 import os
 from collections import OrderedDict, deque
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from actors.agents.model_input import estimate_of
 from actors.agents.ports import Completion, CompletionRequest, Estimate, Provider
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind
+from actors.providers.closing import Closing
 from actors.providers.exchange_codec import (
     BadLine,
     Exchange,
@@ -41,7 +41,7 @@ REMEMBERED: Final = 4096
 MODE: Final = 0o600
 
 
-class RecordingProvider:
+class RecordingProvider(Closing):
     """Ask another provider, and write each exchange to a file.
 
         RecordingProvider(OpenAIChat(model="m"), "run.jsonl")
@@ -123,14 +123,6 @@ class RecordingProvider:
             raise
         self._keep(Exchange(number, asked, estimate, known_as, came))
         return came
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the file and the recorded provider.

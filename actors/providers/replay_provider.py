@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import trio
 
@@ -19,6 +18,7 @@ from actors.agents.entry_text import clean
 from actors.agents.ports import Completion, CompletionRequest, Estimate
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind
+from actors.providers.closing import Closing
 from actors.providers.estimates import raw_prompt_tokens
 from actors.providers.exchange_codec import (
     BadLine,
@@ -37,7 +37,7 @@ SHOWN_CHARS: Final = 120
 REMEDY: Final = "undo what changed the request, or record the run again"
 
 
-class ReplayProvider:
+class ReplayProvider(Closing):
     """Answer from the file that a `RecordingProvider` wrote.
 
         ReplayProvider("run.jsonl")
@@ -108,14 +108,6 @@ class ReplayProvider:
         if isinstance(came, ProviderError):
             raise came
         return came
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the file.

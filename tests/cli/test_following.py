@@ -25,6 +25,8 @@ from actors.cli import following
 from actors.cli.following import show_live
 from actors.cli.live_picture import live_picture
 from actors.cli.phrases import brief_time
+from actors.cli.viewing import list_runs
+from actors.cli.viewing import show as show_run
 from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.slots import Tally
@@ -292,7 +294,7 @@ def test_ctrl_c_ends_the_look_and_not_the_run_and_gives_the_cursor_back(
         seen += os.read(ours, 65_536)
     looking.send_signal(signal.SIGINT)
     try:
-        while part := os.read(ours, 65_536):
+        while select.select([ours], [], [], 20)[0] and (part := os.read(ours, 65_536)):
             seen += part
     except OSError:
         # Linux says so when the other side has closed a terminal.
@@ -303,10 +305,19 @@ def test_ctrl_c_ends_the_look_and_not_the_run_and_gives_the_cursor_back(
     assert live.poll() is None
 
 
-def test_a_run_whose_process_was_killed_says_that_it_may_be_gone(tmp_path: Path, live: "subprocess.Popen[str]") -> None:
-    run_id = run_id_of(tmp_path)
+def killed_without_a_lease(folder: Path, live: "subprocess.Popen[str]") -> str:
+    """Kill a run that looks as an older version wrote it, so that only its silence tells of its end."""
+    run_id = run_id_of(folder)
     live.kill()
     live.communicate(timeout=20)
+    with sqlite3.connect(folder / ".actors" / "runs.db") as connection:
+        connection.execute("DELETE FROM run_leases")
+    connection.close()
+    return run_id
+
+
+def test_a_run_that_is_silent_says_that_its_process_may_be_gone(tmp_path: Path, live: "subprocess.Popen[str]") -> None:
+    run_id = killed_without_a_lease(tmp_path, live)
     aged(tmp_path / ".actors" / "runs.db", 30)
     looking = show(tmp_path, run_id)
     assert looking.stdout is not None
@@ -316,13 +327,43 @@ def test_a_run_whose_process_was_killed_says_that_it_may_be_gone(tmp_path: Path,
     assert looking.returncode == 130 and errors == "stopped\n"
 
 
-def test_a_run_whose_process_is_gone_is_followed_no_further(
+def test_a_run_that_is_silent_for_long_is_followed_no_further(
     tmp_path: Path, live: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = run_id_of(tmp_path)
-    live.kill()
-    live.communicate(timeout=20)
+    run_id = killed_without_a_lease(tmp_path, live)
     monkeypatch.setattr("actors.cli.following.GONE_SECONDS", 0.5)
     assert show_live(run_id, str(tmp_path / ".actors" / "runs.db"), as_json=False) == 1
     told = capsys.readouterr()
     assert "root  working" in told.out and f"{run_id} was not heard of for 0.5 s" in told.err
+
+
+def test_a_run_whose_process_was_killed_says_so_at_once_and_how_it_goes_on(
+    tmp_path: Path, live: "subprocess.Popen[str]", capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / ".actors" / "runs.db")
+    run_id = run_id_of(tmp_path)
+
+    def killed() -> list[bool]:
+        list_runs(store, True)
+        [listed] = json.loads(capsys.readouterr().out)
+        show_run(run_id, store, True)
+        shown = json.loads(capsys.readouterr().out)
+        assert [listed["status"], shown["status"]] == ["running", "running"]
+        return [listed["killed"], shown["killed"]]
+
+    assert killed() == [False, False]
+    live.kill()
+    live.communicate(timeout=20)
+    assert killed() == [True, True]
+    began = time.monotonic()
+    assert show_live(run_id, store, as_json=False) == 1
+    assert time.monotonic() - began < following.GONE_SECONDS / 2
+    told = capsys.readouterr()
+    assert told.err == f"{run_id} has no end, and its process is gone\n"
+    assert "root  working" in told.out and f"it goes on with: actors resume {run_id}" in told.out
+    # One that never showed itself is not waited for, either.
+    with sqlite3.connect(store) as connection:
+        connection.execute("DELETE FROM live")
+    connection.close()
+    with pytest.raises(ConfigError, match="has no end and its process is gone"):
+        show_live(run_id, store, as_json=False)

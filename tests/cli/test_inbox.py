@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-MAIN = "from actors.cli.main import main; main()"
-PROGRAM = [sys.executable, "-c", MAIN]
+PROGRAM = [sys.executable, "-c", "from actors.cli.main import main; main()"]
 BASE = """
 [contract]
 goal = "write ok into out.txt"
@@ -46,58 +45,24 @@ def answer(*calls: list[Any], **more: Any) -> dict[str, Any]:
     return {"calls": list(calls), "usage": USAGE, **more}
 
 
-def task(folder: Path, script: Any, text: str = BASE) -> Path:
-    (folder / "task.toml").write_text(text)
-    (folder / "script.json").write_text(json.dumps(script))
-    return folder
+def task(place: Any, script: Any, text: str = BASE) -> Any:
+    return place.holding(text, script)
 
 
-def begun(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*PROGRAM, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-
-
-def actors(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    running = begun(folder, *arguments)
-    out, err = running.communicate(timeout=60)
-    return subprocess.CompletedProcess(arguments, running.returncode, out, err)
-
-
-def inbox(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(actors(folder, "inbox", "--json").stdout)
+def inbox(place: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(place.actors("inbox", "--json").stdout)
     return found
 
 
-def wait_for_question(folder: Path) -> str:
-    """Wait until somebody is asked, and give the question's id."""
-    for _ in range(400):
-        time.sleep(0.025)
-        try:
-            connection = sqlite3.connect(f"file:{folder / '.actors' / 'runs.db'}?mode=ro", uri=True)
-            sql = "SELECT request_id FROM pending_approvals WHERE decision IS NULL AND coalesce(deferred, 2) > 0"
-            found = connection.execute(sql).fetchall()
-            connection.close()
-        except sqlite3.Error:
-            continue
-        if found:
-            return str(found[0][0])
-    raise AssertionError("nobody was asked")
-
-
+# Somebody is asked, and nobody has answered.
+ASKED = "SELECT request_id FROM pending_approvals WHERE decision IS NULL AND coalesce(deferred, 2) > 0"
 SCRIPT = [answer(write("a.txt")), answer(write("out.txt", "ok"))]
 
 
-def test_a_question_that_is_put_off_is_exit_5_and_tells_the_commands_that_answer_and_go_on(tmp_path: Path) -> None:
-    paused = actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
+def test_a_question_that_is_put_off_is_exit_5_and_tells_the_commands_that_answer_and_go_on(tmp_path: Path, place: Any) -> None:
+    paused = task(place, SCRIPT).actors("run", "task.toml", "--quiet")
     assert paused.returncode == 5
-    [waits] = inbox(tmp_path)
+    [waits] = inbox(place)
     run, question = waits["run_id"], waits["id"]
     assert (waits["kind"], waits["path"], waits["act"], waits["target"], waits["live"]) == (
         "approval", "root", "write", "a.txt", False,
@@ -105,30 +70,30 @@ def test_a_question_that_is_put_off_is_exit_5_and_tells_the_commands_that_answer
     assert waits["tool"] == "write_file" and json.loads(waits["arguments"])["path"] == "a.txt"
     for command in (f"actors approve '{question}'", f"actors deny '{question}'", f"actors resume {run}"):
         assert command in paused.stdout, paused.stdout
-        assert command in actors(tmp_path, "show", run).stdout
-    report = json.loads(actors(tmp_path, "show", run, "--json").stdout)
+        assert command in place.actors("show", run).stdout
+    report = json.loads(place.actors("show", run, "--json").stdout)
     assert (report["outcome"]["kind"], report["waiting"], report["resumable"]) == ("awaiting_approval", [question], True)
     # Nobody has decided: it waits on, and nothing is asked again.
-    again = json.loads(actors(tmp_path, "resume", run, "--json").stdout)
+    again = json.loads(place.actors("resume", run, "--json").stdout)
     assert (again["outcome"]["kind"], again["tree"]["calls"]) == ("awaiting_approval", 1)
-    approved = actors(tmp_path, "approve", question.replace(run, run[:3]))
+    approved = place.actors("approve", question.replace(run, run[:3]))
     assert approved.returncode == 0 and f"actors resume {run}" in approved.stdout and not (tmp_path / "a.txt").exists()
-    assert inbox(tmp_path) == [] and actors(tmp_path, "inbox").stdout == "nothing waits for you\n"
-    went_on = actors(tmp_path, "resume", run, "--json")
+    assert inbox(place) == [] and place.actors("inbox").stdout == "nothing waits for you\n"
+    went_on = place.actors("resume", run, "--json")
     assert went_on.returncode == 5 and (tmp_path / "a.txt").read_text() == "x"
-    [second] = inbox(tmp_path)
-    assert actors(tmp_path, "approve", second["id"]).returncode == 0
-    done = actors(tmp_path, "resume", run, "--json")
+    [second] = inbox(place)
+    assert place.actors("approve", second["id"]).returncode == 0
+    done = place.actors("resume", run, "--json")
     assert (done.returncode, json.loads(done.stdout)["tree"]["calls"]) == (0, 2)
-    assert actors(tmp_path, "trace", "--check", run).returncode == 0
+    assert place.actors("trace", "--check", run).returncode == 0
 
 
-def test_a_no_is_read_by_the_agent_with_its_reason(tmp_path: Path) -> None:
-    actors(task(tmp_path, [SCRIPT[0], {"text": "then not"}]), "run", "task.toml", "--set", "contract.max_steps=2")
-    [waits] = inbox(tmp_path)
-    denied = actors(tmp_path, "deny", waits["id"], "--reason", "not on a Friday", "--json")
+def test_a_no_is_read_by_the_agent_with_its_reason(tmp_path: Path, place: Any) -> None:
+    task(place, [SCRIPT[0], {"text": "then not"}]).actors("run", "task.toml", "--set", "contract.max_steps=2")
+    [waits] = inbox(place)
+    denied = place.actors("deny", waits["id"], "--reason", "not on a Friday", "--json")
     assert json.loads(denied.stdout)["won"] and denied.returncode == 0
-    done = actors(tmp_path, "resume", waits["run_id"])
+    done = place.actors("resume", waits["run_id"])
     assert done.returncode == 3 and not (tmp_path / "a.txt").exists()
     # Somebody was asked, and said no: no setting has to be mended.
     assert "refused write a.txt" in done.stderr and "run.approve" not in done.stderr
@@ -138,46 +103,46 @@ def test_a_no_is_read_by_the_agent_with_its_reason(tmp_path: Path) -> None:
     assert "not on a Friday" in text
 
 
-def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path) -> None:
-    actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
-    [waits] = inbox(tmp_path)
-    slip = actors(tmp_path, "approve", waits["id"], "--remember", "src/")
+def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path, place: Any) -> None:
+    task(place, SCRIPT).actors("run", "task.toml", "--quiet")
+    [waits] = inbox(place)
+    slip = place.actors("approve", waits["id"], "--remember", "src/")
     assert slip.returncode == 2 and "--remember" in slip.stderr and "no path ends in a slash" in slip.stderr
-    assert [each["id"] for each in inbox(tmp_path)] == [waits["id"]], "nothing was decided"
-    assert actors(tmp_path, "approve", waits["id"], "--remember", "*.md", "--remember", "*.txt").returncode == 0
-    done = actors(tmp_path, "resume", waits["run_id"], "--json")
-    assert done.returncode == 0 and inbox(tmp_path) == []
+    assert [each["id"] for each in inbox(place)] == [waits["id"]], "nothing was decided"
+    assert place.actors("approve", waits["id"], "--remember", "*.md", "--remember", "*.txt").returncode == 0
+    done = place.actors("resume", waits["run_id"], "--json")
+    assert done.returncode == 0 and inbox(place) == []
     assert {"a.txt", "out.txt"} <= {each.name for each in tmp_path.iterdir()}
-    assert actors(tmp_path, "trace", "--check", waits["run_id"]).returncode == 0
+    assert place.actors("trace", "--check", waits["run_id"]).returncode == 0
 
 
-def test_of_many_who_decide_at_once_one_wins_and_the_others_are_told_who_did(tmp_path: Path) -> None:
-    actors(task(tmp_path, SCRIPT), "run", "task.toml", "--quiet")
-    [waits] = inbox(tmp_path)
+def test_of_many_who_decide_at_once_one_wins_and_the_others_are_told_who_did(place: Any) -> None:
+    task(place, SCRIPT).actors("run", "task.toml", "--quiet")
+    [waits] = inbox(place)
     words = ("approve", "deny", "approve", "deny")
-    running = [begun(tmp_path, word, waits["id"]) for word in words]
+    running = [place.begun(word, waits["id"]) for word in words]
     ends = [(each.communicate(timeout=60), each.returncode) for each in running]
     assert sorted(code for _, code in ends) == [0, 1, 1, 1]
     [(winner, _)] = [end for end, code in ends if code == 0]
     decision = winner.split()[0]
     for (_, told), code in ends:
         assert code == 0 or f"was {decision} before, by operator" in told
-    late = actors(tmp_path, "approve", waits["id"], "--json")
+    late = place.actors("approve", waits["id"], "--json")
     assert (late.returncode, json.loads(late.stdout)["won"], json.loads(late.stdout)["decision"]) == (1, False, decision)
 
 
-def test_a_live_run_hears_the_answer_within_a_second(tmp_path: Path) -> None:
+def test_a_live_run_hears_the_answer_within_a_second(tmp_path: Path, place: Any) -> None:
     ask = {"goal": "hang about", "verify": {"kind": "none"}, "wait": False}
     script = [
         answer(["spawn_agent", ask]),
         answer(write("out.txt", "ok")),
         {"when": "hang about", "delay": 4, "usage": USAGE},
     ]
-    running = begun(task(tmp_path, script), "run", "task.toml", "--json")
-    question = wait_for_question(tmp_path)
-    [waits] = inbox(tmp_path)
+    running = task(place, script).begun("run", "task.toml", "--json")
+    question = place.wait_until(ASKED)
+    [waits] = inbox(place)
     assert (waits["id"], waits["live"]) == (question, True)
-    told = actors(tmp_path, "approve", question)
+    told = place.actors("approve", question)
     assert told.returncode == 0 and "goes on by itself" in told.stdout and "resume" not in told.stdout
     out, err = running.communicate(timeout=20)
     assert (running.returncode, json.loads(out)["outcome"]["kind"]) == (0, "success"), err
@@ -206,11 +171,11 @@ def read_until(terminal: int, words: bytes, times: int) -> bytes:
     return seen
 
 
-def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answer_is_not_lost(tmp_path: Path) -> None:
-    task(tmp_path, SCRIPT, BASE.replace('approve = "defer"', 'approve = "ask"'))
+def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answer_is_not_lost(tmp_path: Path, place: Any) -> None:
+    task(place, SCRIPT, BASE.replace('approve = "defer"', 'approve = "ask"'))
     child, terminal = on_terminal(tmp_path)
     read_until(terminal, b"[?] ", 1)
-    assert actors(tmp_path, "approve", wait_for_question(tmp_path)).returncode == 0
+    assert place.actors("approve", place.wait_until(ASKED)).returncode == 0
     read_until(terminal, b"[?] ", 1)
     os.write(terminal, b"y\n")
     seen = b""
@@ -227,10 +192,10 @@ def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answ
     assert (tmp_path / "a.txt").exists() and (tmp_path / "out.txt").read_text() == "ok"
 
 
-def test_what_a_model_wants_to_write_stands_behind_a_margin(tmp_path: Path) -> None:
+def test_what_a_model_wants_to_write_stands_behind_a_margin(place: Any) -> None:
     fake = "\x1b[2J\nnothing waits for you\n" * 40
-    actors(task(tmp_path, [answer(write("a.txt", fake))]), "run", "task.toml", "--quiet")
-    told = actors(tmp_path, "inbox").stdout
+    task(place, [answer(write("a.txt", fake))]).actors("run", "task.toml", "--quiet")
+    told = place.actors("inbox").stdout
     assert "\x1b" not in told and re.search(r"^nothing waits", told, re.MULTILINE) is None
     assert "more characters; --json has them" in told
 
@@ -267,38 +232,38 @@ trio.run(main)
 """
 
 
-def charged(folder: Path) -> str:
-    (folder / "script.json").write_text(json.dumps([answer(["charge", {}]), {"text": "all is charged"}]))
-    running = subprocess.Popen([sys.executable, "-c", CHARGES], cwd=folder)
+def charged(place: Any) -> str:
+    (place.folder / "script.json").write_text(json.dumps([answer(["charge", {}]), {"text": "all is charged"}]))
+    running = subprocess.Popen([sys.executable, "-c", CHARGES], cwd=place.folder)
     for _ in range(400):
         time.sleep(0.025)
-        if (folder / "charged").exists():
+        if (place.folder / "charged").exists():
             break
-    assert inbox(folder) == []
+    assert inbox(place) == []
     running.send_signal(signal.SIGKILL)
     running.wait(timeout=20)
-    [waits] = inbox(folder)
+    [waits] = inbox(place)
     assert (waits["kind"], waits["tool"]) == ("recovery", "charge")
     return str(waits["id"])
 
 
-def test_a_call_that_a_kill_cut_waits_for_the_operators_word_and_is_not_made_again(tmp_path: Path) -> None:
-    call = charged(tmp_path)
+def test_a_call_that_a_kill_cut_waits_for_the_operators_word_and_is_not_made_again(tmp_path: Path, place: Any) -> None:
+    call = charged(place)
     run = call.partition("#")[0]
-    paused = actors(tmp_path, "resume", run)
+    paused = place.actors("resume", run)
     assert paused.returncode == 5 and f"actors recover '{call}'" in paused.stdout
-    told = json.loads(actors(tmp_path, "resume", run, "--json").stdout)
+    told = json.loads(place.actors("resume", run, "--json").stdout)
     assert (told["outcome"]["kind"], told["waiting"], told["resumable"]) == ("awaiting_recovery", [call], True)
-    both = [begun(tmp_path, "recover", call, *how) for how in (("--completed", "charged once"), ("--completed", "no"))]
+    both = [place.begun("recover", call, *how) for how in (("--completed", "charged once"), ("--completed", "no"))]
     ends = [(each.communicate(timeout=60), each.returncode) for each in both]
     assert sorted(code for _, code in ends) == [0, 2], ends
-    done = actors(tmp_path, "resume", run, "--json")
+    done = place.actors("resume", run, "--json")
     assert (done.returncode, json.loads(done.stdout)["outcome"]["kind"]) == (0, "finished"), done.stderr
     assert (tmp_path / "charged").read_text() == "x"
 
 
-def test_a_call_that_is_given_up_ends_its_agent_as_denied(tmp_path: Path) -> None:
-    call = charged(tmp_path)
-    assert actors(tmp_path, "recover", call, "--abort").returncode == 0
-    done = actors(tmp_path, "resume", call.partition("#")[0], "--json")
+def test_a_call_that_is_given_up_ends_its_agent_as_denied(place: Any) -> None:
+    call = charged(place)
+    assert place.actors("recover", call, "--abort").returncode == 0
+    done = place.actors("resume", call.partition("#")[0], "--json")
     assert (done.returncode, json.loads(done.stdout)["outcome"]["kind"]) == (4, "denied")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,26 +44,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def actors(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from actors.cli.main import main; main()", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
-
-
-def test_a_recorded_run_is_replayed_without_its_script_and_leaves_the_same_trace(folder: Path) -> None:
-    recorded = actors(folder, "run", "task/task.toml", "--json", "--record", "run.jsonl")
+def test_a_recorded_run_is_replayed_without_its_script_and_leaves_the_same_trace(folder: Path, place: Any) -> None:
+    recorded = place.actors("run", "task/task.toml", "--json", "--record", "run.jsonl")
     assert (recorded.returncode, recorded.stderr) == (0, "")
     # A flag names a file from where we are, a key one from where the task is.
     assert len((folder / "run.jsonl").read_text().splitlines()) == 4
     (folder / "task" / "work" / "hello.txt").unlink()
     (folder / "task" / "script.json").unlink()
-    replayed = actors(folder, "run", "task/task.toml", "--json", "--replay", "run.jsonl")
+    replayed = place.actors("run", "task/task.toml", "--json", "--replay", "run.jsonl")
     assert (replayed.returncode, replayed.stderr) == (0, "")
     assert (folder / "task" / "work" / "hello.txt").read_text() == "hi"
     ids = [json.loads(each.stdout)["run_id"] for each in (recorded, replayed)]
@@ -70,26 +59,26 @@ def test_a_recorded_run_is_replayed_without_its_script_and_leaves_the_same_trace
         assert differences(store, ids[0], store, ids[1]) == []
 
 
-def test_a_second_recording_into_one_file_is_refused_before_anything_starts(folder: Path) -> None:
-    assert actors(folder, "run", "task/task.toml", "--quiet", "--set", "provider.record=r.jsonl").returncode == 0
+def test_a_second_recording_into_one_file_is_refused_before_anything_starts(folder: Path, place: Any) -> None:
+    assert place.actors("run", "task/task.toml", "--quiet", "--set", "provider.record=r.jsonl").returncode == 0
     held = (folder / "task" / "r.jsonl").read_bytes()
-    again = actors(folder, "run", "task/task.toml", "--quiet", "--set", "provider.record=r.jsonl")
+    again = place.actors("run", "task/task.toml", "--quiet", "--set", "provider.record=r.jsonl")
     assert again.returncode == 2
     assert again.stderr.startswith("error: provider.record: ") and "holds something already" in again.stderr
     assert (folder / "task" / "r.jsonl").read_bytes() == held
 
 
-def test_a_replay_of_other_work_is_escalated_and_says_what_differs(folder: Path) -> None:
-    assert actors(folder, "run", "task/task.toml", "--quiet", "--record", "r.jsonl").returncode == 0
-    other = actors(folder, "run", "task/task.toml", "--json", "--replay", "r.jsonl", "--set", "contract.goal=other")
+def test_a_replay_of_other_work_is_escalated_and_says_what_differs(folder: Path, place: Any) -> None:
+    assert place.actors("run", "task/task.toml", "--quiet", "--record", "r.jsonl").returncode == 0
+    other = place.actors("run", "task/task.toml", "--json", "--replay", "r.jsonl", "--set", "contract.goal=other")
     report = json.loads(other.stdout)
     assert (other.returncode, report["outcome"]["kind"]) == (1, "escalated")
     assert "line 2: turn 1 of 1 differs (the runtime's text), now 'other'" in report["outcome"]["message"]
 
 
-def test_a_recording_that_is_none_is_one_line_and_exit_2(folder: Path) -> None:
+def test_a_recording_that_is_none_is_one_line_and_exit_2(folder: Path, place: Any) -> None:
     (folder / "r.jsonl").write_text("{}\n")
-    done = actors(folder, "run", "task/task.toml", "--replay", "r.jsonl")
+    done = place.actors("run", "task/task.toml", "--replay", "r.jsonl")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("error: provider.file: ") and "r.jsonl, line 1: is no line of a recording" in line

@@ -1,10 +1,6 @@
 """A task file names who reviews; the run, and whoever goes on with it from its id alone, is reviewed by that one."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,6 @@ from actors.assembly.stored_task import Means
 from actors.assembly.task_file import read_task, validate_task
 from actors.errors import ConfigError
 
-PROGRAM = [sys.executable, "-c", "from actors.cli.main import main; main()"]
 TASK = """
 [contract]
 goal = "write kindly"
@@ -46,18 +41,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "script.json").write_text(json.dumps([writes("a"), {**writes("b"), "delay": 30}, writes("c")]))
     (tmp_path / "judge.json").write_text(json.dumps([NO, YES]))
     return tmp_path
-
-
-def actors(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
 
 
 def problems(folder: Path, *overrides: str) -> list[str]:
@@ -112,38 +95,18 @@ def test_a_cost_ceiling_needs_the_reviewers_price(folder: Path) -> None:
     assert problems(folder, tree, price) == ["reviewer.model"]
 
 
-def test_a_run_is_reviewed_and_goes_on_from_its_id_with_the_same_reviewer(folder: Path) -> None:
-    begun = subprocess.Popen([*PROGRAM, "run", "task.toml", "--quiet"], cwd=folder, stdin=subprocess.DEVNULL)
+def test_a_run_is_reviewed_and_goes_on_from_its_id_with_the_same_reviewer(folder: Path, place: Any) -> None:
+    running = place.begun("run", "task.toml", "--quiet")
     try:
-        _wait_for_a_gate(folder)
+        place.wait_until("SELECT run_id FROM reservations WHERE step = 2")
     finally:
-        begun.kill()
-        begun.wait()
+        running.kill()
+        running.communicate()
     # A script goes on behind what it has answered: the second verdict is the reviewer's second one.
     (folder / "script.json").write_text(json.dumps([writes("a"), writes("b"), writes("c")]))
-    (run_id,) = [each["run_id"] for each in json.loads(actors(folder, "list", "--json").stdout)]
-    done = actors(folder, "resume", run_id, "--json")
+    (run_id,) = [each["run_id"] for each in json.loads(place.actors("list", "--json").stdout)]
+    done = place.actors("resume", run_id, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["outcome"]["kind"] == "success" and told["outcome"]["steps"] == 2
-    assert actors(folder, "trace", "--check", run_id).returncode == 0
-
-
-def _wait_for_a_gate(folder: Path) -> None:
-    import sqlite3
-
-    file = folder / ".actors" / "runs.db"
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if file.exists():
-            try:
-                connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
-                try:
-                    if connection.execute("SELECT COUNT(*) FROM reservations WHERE step = 2").fetchone()[0]:
-                        return
-                finally:
-                    connection.close()
-            except sqlite3.OperationalError:
-                pass
-        time.sleep(0.05)
-    raise AssertionError("it did not come to its second step")
+    assert place.actors("trace", "--check", run_id).returncode == 0

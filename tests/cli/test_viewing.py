@@ -337,6 +337,12 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(tmp_path: Path) -> No
     seen = on_a_terminal(tmp_path, TERM="dumb", COLUMNS="400")
     assert "\x1b" not in seen
     assert "root: step 2: conjure; conjure failed: there is no tool" in seen and "root: ended: step_cap_reached" in seen
+    # Its list of the tools there are is cut in that line, so it is said once where it stands whole.
+    [where] = [line for line in seen.splitlines() if line.startswith("whole texts: actors trace --export ")]
+    run = where.split()[5]
+    export = subprocess.run([*PROGRAM, "trace", "--export", run], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "spawn_agent" not in seen.partition("there is no tool")[2].splitlines()[0]
+    assert any("there is no tool 'conjure'" in line and "spawn_agent" in line for line in export.stdout.splitlines())
 
 
 def test_above_a_live_picture_stands_what_a_person_can_mend_and_only_that(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def test_a_key_is_the_same_in_every_process_and_of_any_text() -> None:
         ({"turns": ASKED.turns[:1]}, ["it has 1 turns and not 3"]),
         ({"model": None}, ["the model is None and not 'm'"]),
         ({"max_output_tokens": 7}, ["max_output_tokens is 7 and not 100"]),
+        ({"effort": "high"}, ["the effort differs"]),
+        ({}, []),
         (
             {"system": "other", "model": "n", "max_output_tokens": 7},
             ["the system text differs", "the model is 'n' and not 'm'"],
