@@ -261,13 +261,17 @@ class Warm:
         return told_all
 
     def _end_orphans(self, before: frozenset[int]) -> int:
-        """End what a process has left behind, which is ours to reap by now, and count it."""
+        """End what a process has left behind, which is ours to reap by now, and count what still ran."""
         left = 0
         # What such a command has started comes to us when it is gone.
         while orphans := _children() - before:
-            left += len(orphans)
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    # One that has ended was only waiting for somebody to reap it: the first process of a sandbox
+                    # outlives its parent by a moment.
+                    if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                        continue
+                    left += 1
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
         return left
