@@ -28,10 +28,12 @@ from actors.containment.prices import PriceTable
 from actors.containment.usage import Usage
 from actors.providers.script_file import ScriptedAnswer
 from actors.providers.scripted import Scripted
+from actors.store.connections import connect_writer
 from actors.store.row_codec import Statement, arrange
 from actors.store.store import MemoryStore
 from actors.tools.toolbox import builtin_tools
 from actors.tools.verifying import evaluate
+from benchmarks.bills import Bill, Clock
 
 TREE: Final = "benchmark"
 # The first step may leave what no later one does.
@@ -120,3 +122,15 @@ def write_bare(connection: sqlite3.Connection, statements: Iterable[Statement]) 
     for statement in statements:
         connection.executemany(statement.sql, statement.rows)
     connection.execute("COMMIT")
+
+
+def bare_bill(transactions: Iterable[Iterable[Statement]], n: int, synchronous: str = "NORMAL") -> Bill:
+    """Write transactions into a new file, and give the bill for ``n`` operations."""
+    with tempfile.TemporaryDirectory() as folder:
+        connection = connect_writer(Path(folder) / "runs.db", synchronous)
+        clock = Clock()
+        for statements in transactions:
+            write_bare(connection, statements)
+        bill = clock.bill(n)
+        connection.close()
+    return bill

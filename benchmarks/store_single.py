@@ -15,12 +15,11 @@ import attrs
 import trio
 
 from actors.agents.rows import Row
-from actors.store.connections import connect_writer
 from actors.store.row_codec import arrange
 from actors.store.store import Store
 from benchmarks.bills import Bill, Clock, take_turns
 from benchmarks.harness import Figure, Gate, rounds_of
-from benchmarks.store_rows import TREE, Step, real_step, steps_of, write_bare
+from benchmarks.store_rows import TREE, Step, bare_bill, real_step, steps_of
 
 FULL_GATE = Gate("ratio", "<=", 2.5)
 
@@ -62,15 +61,9 @@ async def _ours(commits: list[Commit], synchronous: str) -> Bill:
 
 
 def _bare(commits: list[Commit], synchronous: str) -> Bill:
+    # Sorted before the clock runs.
     statements = [arrange((commit.before, commit.rows)) for commit in commits]
-    with tempfile.TemporaryDirectory() as folder:
-        connection = connect_writer(Path(folder) / "runs.db", synchronous)
-        clock = Clock()
-        for each in statements:
-            write_bare(connection, each)
-        bill = clock.bill(len(commits))
-        connection.close()
-    return bill
+    return bare_bill(statements, len(commits), synchronous)
 
 
 def figures(quick: bool) -> Iterator[Figure]:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import trio
 
-from actors.store.connections import connect_writer
 from actors.store.store import Store
 from benchmarks.bills import Bill, Clock, take_turns
 from benchmarks.harness import Figure, Gate, rounds_of
-from benchmarks.store_rows import TREE, Step, batches, count, real_step, steps_of, write_bare
+from benchmarks.store_rows import TREE, Step, bare_bill, batches, count, real_step, steps_of
 
 BATCH = 500
 LEAST = Gate("value", ">=", 8_000)
@@ -52,15 +51,7 @@ async def _ours(agents: list[list[Step]]) -> Bill:
 def _bare(agents: list[list[Step]]) -> Bill:
     # Step by step, as they would come from agents that go on beside each other.
     together = [step for steps in zip(*agents, strict=True) for step in steps]
-    statements = batches(together, BATCH)
-    with tempfile.TemporaryDirectory() as folder:
-        connection = connect_writer(Path(folder) / "runs.db")
-        clock = Clock()
-        for batch in statements:
-            write_bare(connection, batch)
-        bill = clock.bill(len(together))
-        connection.close()
-    return bill
+    return bare_bill(batches(together, BATCH), len(together))
 
 
 def measured(n: int, steps: int, rounds: int) -> tuple[Bill, Bill, int]:
