@@ -12,6 +12,7 @@ import attrs
 
 from actors.agents.outcomes import Outcome
 from actors.agents.ports import Completion, Observation, ObservationKind, ToolCall
+from actors.agents.roster import AgentDef
 from actors.containment.usage import Usage
 
 
@@ -79,15 +80,15 @@ class PastEnd:
 class PastChild:
     """A child that a call made. ``step`` and ``ordinal`` are the call's; ``end`` is None while it can go on.
 
-    ``definition`` is the named agent as it was then, as JSON; ``reported``: a committed
-    step of the parent holds its report.
+    ``definition`` is the named agent as it was then; ``reported``: a committed step of
+    the parent holds its report.
     """
 
     step: int
     ordinal: int
     path: str
     goal: str
-    definition: str | None
+    definition: AgentDef | None
     arguments: str
     end: PastEnd | None
     reported: bool

@@ -105,5 +105,5 @@ def decode_snapshot(text: str) -> TreeSnapshot:
     """
     try:
         return msgspec.json.decode(text, type=TreeSnapshot)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not a snapshot of this version: {error}") from error

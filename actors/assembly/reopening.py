@@ -62,6 +62,7 @@ from actors.halts import HaltKind
 from actors.ids import new_run_id
 from actors.store.past_reader import refuse_damaged_figures
 from actors.store.records import LedgerRecord, RunRecord
+from actors.store.storage_errors import readable
 from actors.store.store import Store
 
 # The cap that ended a run must be larger in the one that goes on from it, or that would end in the same way.
@@ -304,8 +305,10 @@ class _New:
         )
 
     def _taken_over_calls(self) -> int:
-        turns = self._store.turns(self._old.run_id)
-        return sum(len(json.loads(each.calls)) if each.admitted is None else each.admitted for each in turns)
+        # All are read, also those whose count is known: what cannot be read is found before the new run is written.
+        with readable(self._store.file, f"the answers of {self._old.run_id}"):
+            turns = [(each.admitted, len(json.loads(each.calls))) for each in self._store.turns(self._old.run_id)]
+        return sum(calls if admitted is None else admitted for admitted, calls in turns)
 
     # ── what the root did ───────────────────────────────────────────────────
 
@@ -341,8 +344,10 @@ class _New:
 
     def _read_before(self, step: int, told: list[Observed]) -> list[Observed]:
         sql = "SELECT event FROM run_events WHERE run_id = ? AND event LIKE '%\"child_collected\"%' ORDER BY id"
-        events = [json.loads(event) for (event,) in self._store.select(sql, (self._old.run_id,))]
-        read = {each["child"] for each in events if each.get("step") == step and not each.get("drained")}
+        rows = self._store.select(sql, (self._old.run_id,))
+        with readable(self._store.file, f"the events of {self._old.run_id}"):
+            events = [json.loads(event) for (event,) in rows]
+            read = {each["child"] for each in events if each.get("step") == step and not each.get("drained")}
         kept = {each.target: each for each in told if each.target in read}
         return [attrs.evolve(each, ordinal=place) for place, each in enumerate(kept.values(), 1)]
 

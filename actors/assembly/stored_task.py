@@ -22,6 +22,7 @@ from actors.containment.prices import PriceTable
 from actors.errors import ConfigError
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
+from actors.store.storage_errors import readable
 
 # Failures of attempts whose answer nobody was given.
 _UNHEARD = ("lost", "cancelled", "error")
@@ -76,7 +77,7 @@ def stored_means(record: RunRecord) -> dict[str, Any]:
         raise ConfigError(("run", f"{record.run_id} {text}"))
     try:
         plain: dict[str, Any] = dict(as_table(json.loads(record.task), "task"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(("run", f"what is stored of the task of {record.run_id} cannot be read: {error}")) from None
     return plain
 
@@ -100,7 +101,8 @@ def answered_goals(reader: Reader, tree_id: str, purpose: str | None = None) -> 
     texts: dict[str, str] = {}
     for run_id, contract, opening in reader.select(sql, (tree_id, purpose, *_UNHEARD)):
         if run_id not in texts:
-            texts[run_id] = _task_text(contract, opening)
+            with readable(reader.file, f"the contract of {run_id}"):
+                texts[run_id] = _task_text(contract, opening)
         goals.append(texts[run_id])
     return goals
 

@@ -106,7 +106,7 @@ class Containment:
         """
         try:
             plain = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError((at, f"is no JSON: {error}")) from None
         return _read(plain, at)
 

@@ -222,7 +222,7 @@ class _Auditor:
     def _judge_detail(self, agent: AgentRow, detail: str) -> None:
         try:
             kind = Outcome.from_json(json.loads(detail)).kind.value
-        except (CodecRefused, ValueError, TypeError) as error:
+        except (CodecRefused, ValueError, TypeError, RecursionError) as error:
             self._wrong(Check.outcomes, agent.run_id, f"its outcome cannot be read: {error}")
             return
         if kind != agent.outcome:

@@ -18,6 +18,7 @@ from actors.agents.end_rows import ENDED
 from actors.agents.outcomes import Outcome
 from actors.agents.past import PastAgent, PastAnswer, PastChild, PastEnd, PastStep
 from actors.agents.ports import Observation, ObservationKind, ToolCall
+from actors.agents.roster import AgentDef
 from actors.agents.terminal_codec import decode_terminal
 from actors.containment.amounts import whole
 from actors.containment.ledger_state import LedgerState
@@ -227,7 +228,7 @@ class StoredPast:
     def _children_of_open(self) -> dict[str, list[PastChild]]:
         sql = (
             # A child that still waits for its first slot has no run yet.
-            "SELECT s.parent_run_id, s.step, s.ordinal, COALESCE(r.path, s.child_run_id), s.goal, s.definition,"
+            "SELECT s.parent_run_id, s.step, s.ordinal, s.child_run_id, s.goal, s.definition,"
             " s.arguments, r.status, r.outcome,"
             " r.steps, r.spent_tokens + r.overrun_tokens, r.said, r.detail, r.error, r.input_tokens, r.output_tokens,"
             " r.cached_input_tokens, t.terminal, r.tree_id FROM spawns s LEFT JOIN runs r"
@@ -236,18 +237,29 @@ class StoredPast:
             " ORDER BY s.parent_run_id, s.step, s.ordinal"
         )
         found: dict[str, list[PastChild]] = defaultdict(list)
-        for parent, step, ordinal, path, goal, definition, arguments, status, *end, tree in self._reader.select(
+        for parent, step, ordinal, child, goal, definition, arguments, status, *end, tree in self._reader.select(
             sql, (self._tree_id,)
         ):
             ended = _end(end) if status in ENDED else None
-            path = self._path(path) if status is None else path
+            # From its id: what stands in ``path`` is a copy.
+            path = ROOT + child[len(self._tree_id if status is None else tree) :]
             if ended is not None and tree != self._tree_id:
                 # A child of the run that this one reopened: only its report is of use, what it used is counted there.
                 ended = attrs.evolve(ended, usage=None, turns=0)
             found[parent].append(
-                PastChild(step, ordinal, path, goal, definition, arguments, ended, reported=False)
+                PastChild(
+                    step, ordinal, path, goal, self._definition(definition, path), arguments, ended, reported=False
+                )
             )
         return found
+
+    def _definition(self, text: str | None, path: str) -> AgentDef | None:
+        if text is None:
+            return None
+        place = f"the definition of {path}"
+        with readable(self._file, place):
+            plain = json.loads(text)
+            return AgentDef.from_dict(plain.pop("name"), plain, place)
 
     def _path(self, run_id: str) -> str:
         return ROOT + run_id[len(self._tree_id) :]

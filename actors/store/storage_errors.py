@@ -21,6 +21,9 @@ _KINDS: Final = {
     sqlite3.SQLITE_FULL: StoreErrorKind.full,
 }
 
+# What a function of SQL says of a stored text that is none; it comes without a code of its own.
+_NO_JSON: Final = "malformed JSON"
+
 # What SQLite and its binding raise for values; the others are about the file.
 _OF_ROWS: Final = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
@@ -43,6 +46,8 @@ class Fault:
 
 def kind_of(error: BaseException) -> StoreErrorKind:
     """Name the kind of an error of SQLite; anything else is ``other``."""
+    if isinstance(error, sqlite3.OperationalError) and str(error) == _NO_JSON:
+        return StoreErrorKind.corrupt
     code = getattr(error, "sqlite_errorcode", None)
     return StoreErrorKind.other if code is None else _KINDS.get(code & 0xFF, StoreErrorKind.other)
 
@@ -72,7 +77,10 @@ def translated(file: str) -> Iterator[None]:
 
 
 # What reading a value raises that no version of ours wrote.
-_DAMAGE: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, msgspec.MsgspecError, CodecRefused)
+_DAMAGE: Final = (
+    ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError,
+    msgspec.MsgspecError, CodecRefused,
+)  # fmt: skip
 
 
 @contextmanager

@@ -317,7 +317,7 @@ def test_a_snapshot_comes_back_from_its_text() -> None:
 
 
 def test_what_is_no_snapshot_is_refused_as_a_value() -> None:
-    for text in ("", "{}", '{"run_id": 3}', "[1]"):
+    for text in ("", "{}", '{"run_id": 3}', "[1]", '{"x":' + "[" * 100_000):
         with pytest.raises(ValueError, match="not a snapshot of this version"):
             decode_snapshot(text)
 

@@ -1,10 +1,7 @@
 """`actors trace --check` and `--export`: what people and scripts get, and the exit codes."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import pytest
 from actors.cli.auditing import lines
 from actors.store.audit_findings import MOST_TOLD, Check, Findings, TreeState
 
-PROGRAM = [sys.executable, "-c", "from actors.cli.main import main; main()"]
 TASK = """
 [contract]
 goal = "write ok into out.txt"
@@ -34,23 +30,9 @@ SPAWN = ["spawn_agent", {"goal": "read it", "verify": {"kind": "none"}}]
 SCRIPT = [{"calls": [SPAWN]}, {"text": "I have read it"}, {"text": "done"}]
 
 
-def actors(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-        stdin=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture
-def run_id(tmp_path: Path) -> str:
-    (tmp_path / "task.toml").write_text(TASK)
-    (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
-    done = actors("run", "task.toml", "--json", "--quiet", cwd=tmp_path)
+def run_id(place: Any) -> str:
+    done = place.holding(TASK, SCRIPT).actors("run", "task.toml", "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["run_id"])
 
@@ -62,38 +44,38 @@ def tamper(folder: Path, statement: str) -> None:
     connection.close()
 
 
-def test_a_true_run_is_told_ok_with_exit_code_0(tmp_path: Path, run_id: str) -> None:
-    done = actors("trace", "--check", run_id[:5], cwd=tmp_path)
+def test_a_true_run_is_told_ok_with_exit_code_0(place: Any, run_id: str) -> None:
+    done = place.actors("trace", "--check", run_id[:5])
     told = done.stdout.splitlines()
     assert (done.returncode, done.stderr, told[-1]) == (0, "", "ok")
     assert told[:3] == [f"run       {run_id}", "state     ended", "agents    2"]
     assert "terminals 2" in done.stdout and "digests 3" in done.stdout
 
 
-def test_a_violation_is_one_line_with_run_row_and_figures_and_exit_code_1(tmp_path: Path, run_id: str) -> None:
-    tamper(tmp_path, "DELETE FROM ledger_observations WHERE step = 1 AND kind = 'child'")
-    tamper(tmp_path, "UPDATE steps SET digest = NULL")
-    done = actors("trace", "--check", run_id, cwd=tmp_path)
+def test_a_violation_is_one_line_with_run_row_and_figures_and_exit_code_1(place: Any, run_id: str) -> None:
+    tamper(place.folder, "DELETE FROM ledger_observations WHERE step = 1 AND kind = 'child'")
+    tamper(place.folder, "UPDATE steps SET digest = NULL")
+    done = place.actors("trace", "--check", run_id)
     told = done.stdout.splitlines()
     assert (done.returncode, told[-1]) == (1, "1 violation")
     assert f"violation results: {run_id}: step 1 has 0 results for 1 calls" in told
     assert "missing   digests: 3 steps have no digest" in told
 
 
-def test_what_is_not_known_is_told_apart_from_ok(tmp_path: Path, run_id: str) -> None:
-    tamper(tmp_path, "UPDATE steps SET digest = NULL")
-    done = actors("trace", "--check", run_id, cwd=tmp_path)
+def test_what_is_not_known_is_told_apart_from_ok(place: Any, run_id: str) -> None:
+    tamper(place.folder, "UPDATE steps SET digest = NULL")
+    done = place.actors("trace", "--check", run_id)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "not enough evidence for digests; nothing is wrong with the rest"
 
 
-def test_json_is_one_object_with_the_same_exit_code(tmp_path: Path, run_id: str) -> None:
-    done = actors("trace", "--check", run_id, "--json", cwd=tmp_path)
+def test_json_is_one_object_with_the_same_exit_code(place: Any, run_id: str) -> None:
+    done = place.actors("trace", "--check", run_id, "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["verdict"], told["violations"], told["missing"]) == (0, "ok", [], [])
     assert (told["run_id"], told["state"], told["agents"], told["checked"]["answers"]) == (run_id, "ended", 2, 3)
-    tamper(tmp_path, "DELETE FROM terminals WHERE run_id LIKE '%/1.1'")
-    done = actors("trace", "--check", run_id, "--json", cwd=tmp_path)
+    tamper(place.folder, "DELETE FROM terminals WHERE run_id LIKE '%/1.1'")
+    done = place.actors("trace", "--check", run_id, "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["verdict"], told["violated"]) == (1, "violated", 1)
     [violation] = told["violations"]
@@ -109,15 +91,15 @@ def test_json_is_one_object_with_the_same_exit_code(tmp_path: Path, run_id: str)
     ],
 )
 def test_wrong_usage_is_one_clear_line_and_exit_code_2(
-    tmp_path: Path, run_id: str, arguments: list[str], text: str
+    place: Any, run_id: str, arguments: list[str], text: str
 ) -> None:
-    done = actors("trace", *arguments, cwd=tmp_path)
+    done = place.actors("trace", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert text in done.stderr and "Traceback" not in done.stderr
 
 
-def test_an_export_is_one_object_a_line_and_holds_the_whole_run(tmp_path: Path, run_id: str) -> None:
-    done = actors("trace", run_id, "--export", cwd=tmp_path)
+def test_an_export_is_one_object_a_line_and_holds_the_whole_run(place: Any, run_id: str) -> None:
+    done = place.actors("trace", run_id, "--export")
     rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0 and all(set(each) == {"table", "row"} for each in rows)
     assert [each["row"]["path"] for each in rows if each["table"] == "runs"] == ["root", "root/1.1"]
