@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from actors.agents.loop import Loop
 
 REPLAYABLE: Final = "replayable"
-INDETERMINATE: Final = "indeterminate"
 
 
 @attrs.define
@@ -92,6 +91,11 @@ class Journal:
         self._place = (loop.agent.run_id, work.step, ordinal)
         # Whether the tool was let go on from asking: from then on it may have done something.
         self.let_go = False
+
+    def rewrite(self, call: ToolCall) -> None:
+        """Hear that the call was changed while its tool asked; from now on the intent is that one."""
+        assert not self.let_go, "what may have been done is not changed"
+        self._call = call
 
     def begun(self) -> AttemptBegun:
         """Give the row of the intent."""

@@ -7,7 +7,8 @@ holds contents.
 A question is a row before it leaves, and so is its answer: a process that ends
 meanwhile loses neither, and the first answer is the one that counts, whoever
 gave it. What a yes made the tree remember is not asked again (`remembered.py`);
-a question that was asked keeps its own answer all the same.
+a question that was asked keeps its own answer all the same. An answer may change
+the call (`rewriting.py`): then the tool is left, and begun again with that.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from actors.agents.entry_text import bounded, clean
 from actors.agents.exec_judging import Judged, judge_command
 from actors.agents.judging import FileText, Kept
 from actors.agents.policy import Decision, Effect, Policy
-from actors.agents.ports import Act, ActRefused, ApprovalRequest, Refusal, ToolCall
+from actors.agents.ports import Act, ActRefused, ApprovalRequest, Observation, Refusal, ToolCall
 from actors.agents.questions import Question
 from actors.agents.remembered import LAYER, Memory
-from actors.agents.rows import ApprovalAsked, PolicyEvent, SnapshotKept, WriteIntended
+from actors.agents.rewriting import CallRewritten, Rewriting
+from actors.agents.rows import ApprovalApplied, ApprovalAsked, PolicyEvent, SnapshotKept, WriteIntended
 
 if TYPE_CHECKING:
     from actors.agents.loop import Loop
@@ -54,9 +56,39 @@ class CallContext:
         self._policy = loop.job.policy if policy is None else policy
         self._work = work
         self._ordinal = ordinal
-        self._call = call
-        self._asked = 0
+        self._rewriting = Rewriting(call or ToolCall("", ""))
+        # Questions so far. What a process before this one was told to run is run, and not what the model asked for.
+        self._asked = self._claims = self._hear() if self._again else 0
         self.journal: Journal | None = None
+
+    @property
+    def call(self) -> ToolCall:
+        """Give the call as it stands: as the model asked for it, or as an answer changed it."""
+        return self._rewriting.call
+
+    @property
+    def rewritten(self) -> bool:
+        """Tell whether an answer changed the call, and it was not begun again."""
+        return self._rewriting.pending
+
+    async def begin(self) -> ToolCall:
+        """Give the call as it is to be run; also again, when an answer has changed it.
+
+        Cancellation: as `Loop.stand`; the call must not start.
+        """
+        claims, self._claims = self._claims, 0
+        if claims:
+            # Whoever was told may have ended before it could say that it heard.
+            await self._loop.stand(ApprovalApplied(f"{self.key}.{claims}"))
+        return self._rewriting.begin()
+
+    def telling(self, seen: Observation) -> Observation:
+        """Give what the call came to; the model reads what was changed in it, if anything was."""
+        return self._rewriting.telling(seen)
+
+    def _hear(self) -> int:
+        loop = self._loop
+        return self._rewriting.hear(loop.recorder.store.answers(loop.agent.run_id, self._step, self._ordinal))
 
     @property
     def root(self) -> str:
@@ -130,6 +162,8 @@ class CallContext:
         if loop.services.reviewer is None or loop.recorder.store.has_snapshot(run_id, target):
             return
         before = look() if self.may_read(target) else FileText(Kept.unkept, "the policy does not let it be read")
+        if loop.recorder.redactor.hide(before.text) != before.text:
+            before = FileText(Kept.unkept, "it held a credential, and its text is not kept")
         await loop.stand(SnapshotKept(run_id, self._step, target, before.text, before.state))
 
     @property
@@ -158,6 +192,7 @@ class CallContext:
         Raises:
             ActRefused: the row and the event are written.
         """
+        self._insist_on_the_call()
         if not more and self._policy.explain(act, target).effect is Effect.allow:
             # Nearly every act of nearly every run: it costs a look and nothing else.
             self._let_go()
@@ -181,6 +216,7 @@ class CallContext:
         Raises:
             ActRefused: the row and the event are written. A deny of one is a deny of all, and nobody was asked then.
         """
+        self._insist_on_the_call()
         judged = [(argv, judge_command(self._policy, argv)) for argv in commands]
         seen = [each for _, several in judged for each in several]
         files = [
@@ -201,6 +237,11 @@ class CallContext:
                 await self._ask(act, each.target, line, each.decision, self._memory.match(act, each.target))
         self._let_go()
 
+    def _insist_on_the_call(self) -> None:
+        """Refuse to hear of a call that was changed: its tool took the news for something else."""
+        if self._rewriting.pending:
+            raise CallRewritten
+
     def _let_go(self) -> None:
         """Note that the tool goes on from asking: when it asks again, it may have acted in between."""
         if self.journal is not None:
@@ -215,6 +256,9 @@ class CallContext:
     ) -> None:
         """Ask, unless ``known``, a remembered rule, is the answer to a question that nobody asked before."""
         loop = self._loop
+        if self._rewriting.covers(act, target, content):
+            await self._note("decision", act, target, decision, "approved", "approver")
+            return
         request = ApprovalRequest(
             act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
         )
@@ -225,6 +269,11 @@ class CallContext:
         approval = await Question(loop, request, row, self._work, self.journal).answer()
         if not approval.approved:
             await self._refuse(act, target, decision, approval.reason or "denied", "approver")
+        if approval.modified is not None:
+            # Nobody allowed what was asked for: the changed call is judged by itself.
+            self._hear()
+            self._rewriting.pending = True
+            raise CallRewritten
         await self._note("decision", act, target, decision, "approved", "approver")
 
     def _row(self, request: ApprovalRequest) -> ApprovalAsked:
@@ -241,7 +290,7 @@ class CallContext:
                 return row
 
     def _numbered(self, request: ApprovalRequest) -> ApprovalAsked:
-        loop, call = self._loop, self._call or ToolCall("", "")
+        loop, call = self._loop, self._rewriting.call
         return ApprovalAsked(
             f"{self.key}.{self._asked}",
             loop.agent.tree.run_id,

@@ -22,25 +22,24 @@ from actors.agents.about import About, AgentLimits
 from actors.agents.agent import COMMIT_SECONDS, Agent
 from actors.agents.belongings import Belongings
 from actors.agents.call_journal import Journal, Work, acts_unnoted, is_replayable
+from actors.agents.calling import call_tool, failed
 from actors.agents.contract import TaskContract
 from actors.agents.criterion import note_dependencies, passes
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
-from actors.agents.loop_children import Children, failed
+from actors.agents.loop_children import Children
 from actors.agents.model_cost import cost_of, priced_model, quote_of
-from actors.agents.model_input import clean_call, read_arguments
+from actors.agents.model_input import clean_call
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.past import PastAgent, PastAnswer
 from actors.agents.policy import Policy
 from actors.agents.ports import (
-    ActRefused,
     Completion,
     CompletionRequest,
     Observation,
     ObservationKind,
     Provider,
-    Tool,
     ToolCall,
 )
 from actors.agents.prompt import ENTRY_CHARS, Framing, first_turn, fitted, system_text
@@ -72,7 +71,6 @@ from actors.errors import (
     StoreError,
     StoreErrorKind,
     ToolCallCap,
-    ToolFailed,
 )
 
 log = logging.getLogger("actors.loop")
@@ -324,16 +322,10 @@ class Loop:
         return limit is not None and started is not None and trio.current_time() + delay >= started + limit
 
     async def _attempt(self, step: int, attempt: int, late: Sequence[Observation]) -> Work | ProviderError | Outcome:
-        request = self._request()
         try:
-            quote = quote_of(self.services.provider, request, self.services.prices, needs_price=self._needs_price)
-            held = await self._ledger.reserve(quote, note=(self._run_id, step, attempt))
+            held, request = await self.hold(self.services.provider, self._request(), step, attempt)
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
-        if isinstance(held, Draw):
-            await self.cut()
-        if held.output_tokens != request.max_output_tokens:
-            request = attrs.evolve(request, max_output_tokens=held.output_tokens)
         began = trio.current_time()
         try:
             completion = await self.services.provider.complete(request)
@@ -347,14 +339,29 @@ class Loop:
             raise
         return await self._answered(step, attempt, held, completion, began, late)
 
+    async def hold(
+        self, provider: Provider, request: CompletionRequest, step: int, attempt: int
+    ) -> tuple[Reservation, CompletionRequest]:
+        """Hold what a request costs at most, and give it back with no more output than was held for.
+
+        Cancellation: nothing is held.
+
+        Raises:
+            BudgetExceeded: the agent's own cap has no room for it; nothing is held.
+        """
+        needs_price = self.agent.tree.limits.max_total_cost is not None
+        quote = quote_of(provider, request, self.services.prices, needs_price=needs_price)
+        held = await self._ledger.reserve(quote, note=(self._run_id, step, attempt))
+        if isinstance(held, Draw):
+            await self.cut()
+        if held.output_tokens != request.max_output_tokens:
+            request = attrs.evolve(request, max_output_tokens=held.output_tokens)
+        return held, request
+
     def _request(self) -> CompletionRequest:
         turns, contract = fitted(self._transcript.turns), self.contract
         model, most = self.job.model, contract.max_output_tokens
         return CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
-
-    @property
-    def _needs_price(self) -> bool:
-        return self.agent.tree.limits.max_total_cost is not None
 
     def _cost(self, usage: Usage | None, served: str | None) -> int:
         return cost_of(self.services.provider, usage, served, self.services.prices, self.job.model)
@@ -540,47 +547,28 @@ class Loop:
         known = work.known.get(ordinal)
         if known is not None:
             return known
+        context = CallContext(self, work.step, work=work, ordinal=ordinal, call=call)
         if ordinal in work.aborted:
             work.denied = True
-            return self._capped(failed(call.name, "the operator aborted this call; nobody knows whether it was done"))
+            why = "the operator aborted this call; nobody knows whether it was done"
+            return self._capped(context.telling(failed(call.name, why)))
         step = work.step
         await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=ordinal, tool=clean(call.name)[:200])
         tool = self._tools.get(call.name)
         if tool is None:
             names = ", ".join(spec.name for spec in self._specs)
             return self._capped(failed(call.name, f"there is no tool {call.name!r}; the tools are: {names}"))
-        context = CallContext(self, step, work=work, ordinal=ordinal, call=call)
         if not self.recorder.durable:
-            return self._capped(await self._try_tool(tool, call, context))
+            return self._capped(await call_tool(self, tool, context))
         if is_replayable(tool):
             unnoted = acts_unnoted(tool)
             if (unnoted or work.acted) and (done := work.unstored(self._run_id)):
                 await self.stand(*done)
-            seen = self._capped(await self._try_tool(tool, call, context))
+            seen = self._capped(await call_tool(self, tool, context))
             work.acted = work.acted or unnoted
             return seen
-        context.journal = Journal(self, work, ordinal, call)
+        context.journal = Journal(self, work, ordinal, context.call)
         await context.journal.begin()
-        seen = self._capped(await self._try_tool(tool, call, context))
+        seen = self._capped(await call_tool(self, tool, context))
         await context.journal.close(seen)
-        return seen
-
-    async def _try_tool(self, tool: Tool, call: ToolCall, context: CallContext) -> Observation:
-        try:
-            arguments = read_arguments(call, tool.spec)
-            seen = await tool.run(arguments, context)
-        except (ToolFailed, ActRefused) as error:
-            return failed(call.name, str(error))
-        except StoreError:
-            # What cannot be written down must not go on.
-            raise
-        except Exception as error:
-            # A bug in a tool is its caller's bad luck, never the end of the run.
-            log.warning("%s: tool %s raised\n%s", self.agent.path, call.name[:200], self.recorder.told(error))
-            return failed(call.name, f"the tool failed: {type(error).__name__}: {error}")
-        if not isinstance(seen, Observation):
-            return failed(call.name, f"the tool failed: it gave back {type(seen).__name__} and no observation")
-        if seen.kind is ObservationKind.child:
-            # Only the runtime reports of children: a resume tells by it who has been read.
-            return attrs.evolve(seen, kind=ObservationKind.tool)
         return seen

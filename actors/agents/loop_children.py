@@ -22,6 +22,7 @@ import trio
 from actors.agents.agent import Agent
 from actors.agents.background import FormerChild, background_of, observation_of, report_observation
 from actors.agents.call_journal import Work
+from actors.agents.calling import failed
 from actors.agents.coming_back import ComeBack, Way, decide, works_on
 from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
@@ -30,7 +31,8 @@ from actors.agents.model_input import read_arguments
 from actors.agents.past import PastAgent, PastChild
 from actors.agents.ports import Act, ActRefused, Observation, ObservationKind, ToolCall
 from actors.agents.prompt import ENTRY_CHARS
-from actors.agents.roster import AgentDef, Agents
+from actors.agents.rewriting import CallRewritten
+from actors.agents.roster import Agents
 from actors.agents.rows import AgentEvent, Spawned
 from actors.agents.spawning import NAME as SPAWN
 from actors.agents.spawning import SpawnAsk, check_review, child_contract, child_policy, child_tools, read_spawn
@@ -53,6 +55,8 @@ class _Made:
     back: ComeBack
     at: float
     goal: str
+    # Hears what the parent is told, and adds what was changed in its call.
+    telling: Callable[[Observation], Observation]
 
 
 class Children:
@@ -135,13 +139,26 @@ class Children:
             background_of(self._agent).let_go(child, back.after, step)
             # A report is what is of the kind child: whoever goes on from the store tells by it what was read.
             told = works_on(child.path, made.goal, back)
-            return _bounded(Observation(ObservationKind.message, child.path, told, changed=True))
-        seen = observation_of(child)
+            return _bounded(made.telling(Observation(ObservationKind.message, child.path, told, changed=True)))
+        seen = _bounded(made.telling(observation_of(child)))
         return attrs.evolve(seen, text=f"{seen.text}\n{back.note}") if back.note else seen
 
-    async def _try(self, work: Work, ordinal: int, call: ToolCall) -> _Made | Observation:
+    async def _try(self, work: Work, ordinal: int, asked: ToolCall) -> _Made | Observation:
+        context = CallContext(self._loop, work.step, work=work, ordinal=ordinal, call=asked)
+        made = None
+        while made is None:
+            call = await context.begin()
+            made = await self._try_once(work.step, ordinal, call, context)
+        return context.telling(made) if isinstance(made, Observation) else made
+
+    async def _try_once(
+        self, step: int, ordinal: int, call: ToolCall, context: CallContext
+    ) -> _Made | Observation | None:
+        """Make the child of a call; None when an approver changed the call, so that it is to be begun again."""
         try:
-            return await self._spawn(work, ordinal, call)
+            return await self._spawn(step, ordinal, call, context)
+        except CallRewritten:
+            return None
         except (ToolFailed, ActRefused) as error:
             return failed(SPAWN, str(error))
         except SpawnRefusal as refusal:
@@ -158,15 +175,13 @@ class Children:
             text = self._loop.recorder.redactor.hide(f"{type(error).__name__}: {error}")
             return failed(SPAWN, f"the spawn failed: {text}")
 
-    async def _spawn(self, work: Work, ordinal: int, call: ToolCall) -> _Made:
-        step = work.step
+    async def _spawn(self, step: int, ordinal: int, call: ToolCall, context: CallContext) -> _Made:
         past = self._past.pop((step, ordinal), None)
         ask, back = self._read(call, self._roster(past))
         if past is not None:
-            return _Made(await self._adopted(past), back, trio.current_time(), ask.goal)
+            return _Made(await self._adopted(past), back, trio.current_time(), ask.goal, context.telling)
         check_review(ask, self._loop.services.reviewer, self._loop.services.provider)
         name = "agent" if ask.definition is None else ask.definition.name
-        context = CallContext(self._loop, step, work=work, ordinal=ordinal, call=call)
         await context.authorise(Act.spawn, name)
         job = self._job_for(ask)
         await self._check_price(job, step)
@@ -174,7 +189,7 @@ class Children:
         child = await self._agent.spawn_agent(
             self._work_on, (job,), job.limits(), place=(step, ordinal), about=job.about()
         )
-        made = _Made(child, back, trio.current_time(), ask.goal)
+        made = _Made(child, back, trio.current_time(), ask.goal, context.telling)
         await self._record(step, ordinal, ask, call, child)
         return made
 
@@ -182,8 +197,7 @@ class Children:
         """Give the named agents that a call may mean: of a child that was made before, the one that it was then."""
         if past is None or past.definition is None:
             return self._loop.contract.agents
-        plain = json.loads(past.definition)
-        return Agents((AgentDef.from_dict(plain.pop("name"), plain, f"spawns {past.path}.definition"),))
+        return Agents((past.definition,))
 
     def _read(self, call: ToolCall, roster: Agents) -> tuple[SpawnAsk, ComeBack]:
         contract = self._loop.contract
@@ -256,8 +270,3 @@ async def _wait_for(made: _Made) -> None:
 def _bounded(seen: Observation) -> Observation:
     """Make an observation safe and bounded; a report is that already."""
     return attrs.evolve(seen, target=clean(seen.target), text=bounded(clean(seen.text), ENTRY_CHARS))
-
-
-def failed(target: str, text: str) -> Observation:
-    """Give an error that the model reads."""
-    return Observation(ObservationKind.error, target, text)

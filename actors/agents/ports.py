@@ -228,6 +228,7 @@ class ToolContext(Protocol):
         Raises:
             ActRefused: denied; the row and the event are written already. Let it
                 pass: the loop makes the observation.
+            CallRewritten: the approver changed the call. Let it pass: it is begun again.
         """
         ...
 
@@ -434,12 +435,14 @@ class Approval:
     """The answer: approved, or denied with a reason that the model reads.
 
     With an approval, ``remember`` are rules for the rest of the run, in the whole tree: what they
-    match is not asked about again. No rule can allow what the policy of an agent denies.
+    match is not asked about again. No rule can allow what the policy of an agent denies. ``modified``
+    are all the arguments that the call is to run with in place of its own, judged anew by the policy.
     """
 
     approved: bool
     reason: str = ""
     remember: "tuple[Remembered, ...]" = ()
+    modified: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
 
 
 @attrs.frozen
@@ -463,7 +466,8 @@ class ApprovalState:
     """How a question stands. ``decision`` is approved or denied, None while it is open; ``by`` says who decided.
 
     ``act``, ``target`` and ``content`` are what it is about, as it was shown: an answer is one to that and
-    to nothing else. ``remembered`` are the rules that came with it, as they are stored.
+    to nothing else. ``remembered`` are the rules and ``modified`` the arguments that came with it, as they
+    are stored; ``nth`` counts the questions of one call.
     """
 
     deferred: bool
@@ -474,6 +478,8 @@ class ApprovalState:
     target: str = ""
     content: str = ""
     remembered: str | None = None
+    modified: str | None = None
+    nth: int = 0
 
 
 # ── records ─────────────────────────────────────────────────────────────────
@@ -520,12 +526,20 @@ class RunStore(Protocol):
         """Tell how a question stands; None when it was never asked."""
         ...
 
+    def answers(self, run_id: str, step: int, ordinal: int) -> Sequence[ApprovalState]:
+        """Give how the questions of one call stand, in order."""
+        ...
+
     def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
         """Give what a call meant to make of a file, and whether that changed it; None when it noted nothing."""
         ...
 
     def pins(self, run_id: str) -> str | None:
         """Give what an agent's check depends on, as it stood at the agent's start; None when nothing was noted."""
+        ...
+
+    def models(self, run_id: str) -> list[str | None]:
+        """Name the models that worked in the tree of an agent, reviews left out; None for one without a name."""
         ...
 
     def has_snapshot(self, run_id: str, path: str) -> bool:
@@ -581,6 +595,3 @@ class RunSummary:
     outcome: str | None
     started_at: str
     goal: str
-
-
-RunList = Sequence[RunSummary]

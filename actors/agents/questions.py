@@ -10,15 +10,18 @@ restarts too, until its own row is decided.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from actors.agents.call_journal import Journal, Work
 from actors.agents.entry_text import bounded, clean
 from actors.agents.live_states import WaitFor
-from actors.agents.ports import Approval, ApprovalRequest, ApprovalState, Defer
+from actors.agents.ports import Approval, ApprovalRequest, ApprovalState, Defer, ToolCall
 from actors.agents.remembered import after, to_text
+from actors.agents.rewriting import changed_keys, parsed, rewritten
+from actors.agents.rewriting import to_text as arguments_text
 from actors.agents.rows import ApprovalApplied, ApprovalAsked, ApprovalDecided, ApprovalDeferred
 from actors.errors import StoreError
 
@@ -32,11 +35,18 @@ LOOK_SECONDS = 0.2
 REASON_CHARS = 2_000
 
 
-def decision_row(request_id: str, answer: Approval, by: str) -> ApprovalDecided:
-    """Give the row of an answer. The model reads the reason, whoever gave it; rules go with a yes only."""
+UNREADABLE: Final = "what its approver changed the call to cannot be read"
+TOO_LATE: Final = "its approver changed a call that may have acted already, which is too late"
+
+
+def decision_row(request_id: str, answer: Approval, by: str, modified: str | None = None) -> ApprovalDecided:
+    """Give the row of an answer. The model reads the reason, whoever gave it; rules go with a yes only.
+
+    ``modified`` are the arguments that came with a yes, as `rewriting.to_text` writes them.
+    """
     rules = to_text(answer.remember) if answer.approved else None
     reason = bounded(clean(answer.reason), REASON_CHARS)
-    return ApprovalDecided(request_id, "approved" if answer.approved else "denied", reason, by, rules)
+    return ApprovalDecided(request_id, "approved" if answer.approved else "denied", reason, by, rules, modified)
 
 
 class Question:
@@ -54,6 +64,8 @@ class Question:
 
     async def answer(self) -> Approval:
         """Ask, or find what was answered, and give it; the agent holds no slot meanwhile.
+
+        With ``modified`` the call is to be begun again with that; an intent that stands is one to do so.
 
         Cancellation: the question stands, and a later process finds it.
         """
@@ -73,14 +85,35 @@ class Question:
         if approved:
             tree = self._agent.tree
             tree.remembered = after(tree.remembered, state.remembered, log.warning)
-        await self._loop.recorder.emit(
-            self._agent, "approval_decided", step=self._row.step, act=self._row.act, approved=approved, by=state.by
-        )
+        if approved and state.modified is not None:
+            return await self._with_other_arguments(state)
+        await self._tell(state, approved)
         if approved:
-            # Claimed before the effect, and the intent stands again if there is one.
-            again = [] if self._journal is None else [self._journal.begun()]
-            await self._loop.stand(ApprovalApplied(self._row.request_id), *again)
+            await self._claim()
         return Approval(approved, state.reason)
+
+    async def _with_other_arguments(self, state: ApprovalState) -> Approval:
+        assert state.modified is not None
+        call = rewritten(ToolCall(self._row.tool, self._row.arguments), state)
+        late = self._journal is not None and self._journal.let_go
+        if call is None or late:
+            # It was no yes to what the model asked for, so nothing is done.
+            await self._tell(state, approved=False)
+            return Approval(False, TOO_LATE if late else UNREADABLE)
+        await self._tell(state, approved=True, changed=changed_keys(self._row.arguments, state.modified))
+        if self._journal is not None:
+            self._journal.rewrite(call)
+        await self._claim()
+        return Approval(True, state.reason, modified=parsed(state.modified))
+
+    async def _tell(self, state: ApprovalState, approved: bool, **more: Any) -> None:
+        facts = {"step": self._row.step, "act": self._row.act, "approved": approved, "by": state.by, **more}
+        await self._loop.recorder.emit(self._agent, "approval_decided", **facts)
+
+    async def _claim(self) -> None:
+        """Claim the act before the effect; the intent stands again if there is one."""
+        again = [] if self._journal is None else [self._journal.begun()]
+        await self._loop.stand(ApprovalApplied(self._row.request_id), *again)
 
     def _before(self) -> list[Any]:
         """Give what must stand before the question leaves: what this step has done so far, and the question."""
@@ -115,7 +148,22 @@ class Question:
         if isinstance(got, Defer):
             await self._loop.stand(ApprovalDeferred(self._row.request_id))
             return
-        await self._loop.stand(decision_row(self._row.request_id, got, "approver"))
+        modified = self._modified(got)
+        said = attrs.evolve(got, reason=self._loop.recorder.redactor.hide(got.reason))
+        await self._loop.stand(decision_row(self._row.request_id, said, "approver", modified))
+
+    def _modified(self, got: Approval) -> str | None:
+        """Give the arguments that came with a yes as they are stored.
+
+        Raises:
+            ValueError: they are none for this tool.
+        """
+        if not got.approved or got.modified is None:
+            return None
+        loop, call = self._loop, ToolCall(self._row.tool, self._row.arguments)
+        specs = loop.services.offered(loop.contract.agents)
+        spec = next((each for each in specs if each.name == call.name), None)
+        return arguments_text(got.modified, call, spec, loop.recorder.redactor)
 
     async def _failed(self, error: Exception) -> None:
         """Decide in place of an approver that raised: nobody allowed anything, and nobody waits for an answer."""

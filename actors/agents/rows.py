@@ -344,7 +344,7 @@ class ApprovalDecided:
 
     ``decision`` is approved or denied, ``by`` is approver, operator, attached,
     or runtime for an approver that failed. ``remembered`` are the rules that an approval brought
-    along, as JSON (`agents/remembered.py`).
+    along, and ``modified`` the arguments that run in place of the call's, as JSON (`agents/rewriting.py`).
     """
 
     request_id: str
@@ -352,6 +352,7 @@ class ApprovalDecided:
     reason: str
     by: str
     remembered: str | None = None
+    modified: str | None = None
 
 
 @attrs.frozen

@@ -29,6 +29,10 @@ class Unrecorded:
         """Know nothing."""
         return None
 
+    def answers(self, run_id: str, step: int, ordinal: int) -> tuple[ApprovalState, ...]:
+        """Know nothing."""
+        return ()
+
     def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
         """Know nothing."""
         return None
@@ -36,6 +40,10 @@ class Unrecorded:
     def pins(self, run_id: str) -> str | None:
         """Know nothing."""
         return None
+
+    def models(self, run_id: str) -> list[str | None]:
+        """Know nothing."""
+        return []
 
     def has_snapshot(self, run_id: str, path: str) -> bool:
         """Know nothing."""

@@ -7,21 +7,24 @@ unknown belongs to a run that nobody drives, and is decided under its lease.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import attrs
 
 from actors.agents.end_rows import ENDED
 from actors.agents.leasing import driving
 from actors.agents.ports import Approval
-from actors.agents.questions import decision_row
 from actors.agents.remembered import Remembered
+from actors.assembly.deciding import operator_row
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.errors import ConfigError
 from actors.ids import ROOT
 from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import ApprovalRecord
+from actors.store.storage_errors import readable
 from actors.store.store import Store
 
 
@@ -58,30 +61,43 @@ class Waiting:
 
 @attrs.frozen
 class Verdict:
-    """What became of a decision: ``won`` when it is the one that counts; the rest says what stands, and by whom."""
+    """What became of a decision: ``won`` when it is the one that counts; the rest says what stands, and by whom.
+
+    ``arguments`` run in place of those that were asked for; None when they are the same.
+    """
 
     won: bool
     decision: str
     by: str
     reason: str
     at: str
+    arguments: str | None
 
 
 def waiting(reader: Reader, tree_id: str | None = None) -> list[Waiting]:
     """List what waits in all runs, or in one, oldest first.
 
     Raises:
-        StoreError: the file cannot be read.
+        StoreError: the file, or what waits in one of its runs, cannot be read.
     """
     sql = "SELECT run_id FROM runs WHERE parent_run_id IS NULL AND status NOT IN (?, ?) AND ? IN (run_id, '')"
     trees = [row[0] for row in reader.select(sql, (*ENDED, tree_id or ""))]
     found: list[Waiting] = []
     for tree in trees:
         live = driver_of(reader, tree).driving is Driving.live
-        found += _questions(reader, tree, live)
-        # An open attempt of a live run is only a call that runs.
-        found += [] if live else _attempts(reader, tree)
+        with readable(reader.file, f"what waits in {tree}"):
+            found += map(_sound, _questions(reader, tree, live))
+            # An open attempt of a live run is only a call that runs.
+            found += [] if live else map(_sound, _attempts(reader, tree))
     return sorted(found, key=lambda each: (each.since, each.id))
+
+
+def _sound(each: Waiting) -> Waiting:
+    """Give it back. SQLite keeps bytes and numbers in any column; whoever decides must read all of what he decides."""
+    for field in attrs.fields(Waiting):
+        if not isinstance(value := getattr(each, field.name), str | bool | None):
+            raise TypeError(f"{field.name} is {type(value).__name__}, and no text")
+    return each
 
 
 def _questions(reader: Reader, tree: str, live: bool) -> list[Waiting]:
@@ -148,22 +164,32 @@ def _means(prefix: str, whole: str) -> bool:
 
 
 async def decide(
-    store: Store, request_id: str, approved: bool, reason: str, remember: tuple[Remembered, ...] = ()
+    store: Store,
+    request_id: str,
+    approved: bool,
+    reason: str,
+    remember: tuple[Remembered, ...] = (),
+    arguments: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    """Decide a question, from whichever process; the first decision counts. ``remember`` goes with a yes only.
+    """Decide a question, from whichever process; the first decision counts.
+
+    ``remember`` goes with a yes only, and so do ``arguments``, which run in place of those that were asked for.
 
     Cancellation: it is decided or not.
 
     Raises:
+        ConfigError: the arguments are none for the tool that asks; nothing was decided.
         StoreError: it could not be written.
     """
-    won = await store.decide(decision_row(request_id, Approval(approved, reason, remember), "operator"))
+    answer = Approval(approved, reason, remember, arguments)
+    won = await store.decide(operator_row(store, request_id, answer))
     [stands] = [each for each in store.approvals(all=True) if each.request_id == request_id]
     return _verdict(stands, won=won)
 
 
 def _verdict(record: ApprovalRecord, *, won: bool) -> Verdict:
-    return Verdict(won, record.decision or "", record.decided_by or "", record.reason or "", record.decided_at or "")
+    said = record.decision or "", record.decided_by or "", record.reason or "", record.decided_at or ""
+    return Verdict(won, *said, record.modified)
 
 
 async def recover(store: Store, tree_id: str, recovery: Recovery) -> None:

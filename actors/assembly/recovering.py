@@ -4,10 +4,12 @@ from typing import Any
 
 import attrs
 
+from actors.agents.call_journal import call_done
 from actors.agents.entry_text import bounded, clean
-from actors.agents.ports import ObservationKind
+from actors.agents.ports import Observation, ObservationKind, ToolCall
 from actors.agents.prompt import ENTRY_CHARS
-from actors.agents.rows import AttemptClosed, CallDone
+from actors.agents.rewriting import Rewriting
+from actors.agents.rows import AttemptClosed
 from actors.errors import ConfigError
 from actors.store.records import AttemptRecord
 from actors.store.store import Store
@@ -52,16 +54,20 @@ def recovery_rows(store: Store, tree_id: str, recovery: Recovery) -> list[Any]:
         return [AttemptClosed(*place, "retry")]
     if isinstance(recovery, Abort):
         return [AttemptClosed(*place, "aborted")]
-    return [_result(found, recovery), AttemptClosed(*place, "completed")]
+    seen = Observation(ObservationKind.tool, found.tool, clean(recovery.observation), changed=True)
+    seen = _as_asked(store, tree_id, found).telling(seen)
+    done = attrs.evolve(seen, text=bounded(seen.text, ENTRY_CHARS))
+    return [call_done(*place, done), AttemptClosed(*place, "completed")]
 
 
-def _result(found: AttemptRecord, told: Completed) -> CallDone:
-    return CallDone(
-        found.run_id,
-        found.step,
-        found.ordinal,
-        ObservationKind.tool,
-        found.tool,
-        bounded(clean(told.observation), ENTRY_CHARS),
-        changed=True,
-    )
+def _as_asked(store: Store, tree_id: str, found: AttemptRecord) -> Rewriting:
+    """Give a call as the model asked for it, and what of the answers to its questions was begun."""
+    place = (found.run_id, found.step, found.ordinal)
+    asked = [each for each in store.approvals(tree_id, all=True) if (each.run_id, each.step, each.ordinal) == place]
+    # The first question was about what the model asked for.
+    first = min(asked, key=lambda each: each.nth or 0, default=found)
+    call = ToolCall(found.tool, first.arguments)
+    begun = Rewriting(call)
+    begun.hear(store.answers(*place))
+    # An answer that came too late changed nothing.
+    return begun if begun.call.arguments == found.arguments else Rewriting(call)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -26,7 +26,6 @@ from actors.agents.leasing import driving
 from actors.agents.outcomes import Outcome
 from actors.agents.policy import Policy
 from actors.agents.ports import Approval, Approver, Observer, Provider, Tool
-from actors.agents.questions import decision_row
 from actors.agents.remembered import Memory, Remembered, restored
 from actors.agents.rows import HaltLifted, PolicyInForce
 from actors.agents.step_rows import lost_rows
@@ -34,6 +33,7 @@ from actors.agents.terminal_codec import decode_terminal
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
 from actors.assembly.boundary_check import check_boundary
+from actors.assembly.deciding import operator_row
 from actors.assembly.ended_by_halt import close_halted, pause_for_calls, peak_so_far
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.assembly.running import RunResult, check_run, drive, job_for
@@ -54,13 +54,15 @@ log = logging.getLogger("actors.resuming")
 class Decision:
     """A human's answer to one question. ``reason`` is read by the model when it is no.
 
-    With a yes, ``remember`` are rules for the rest of the run, as those of `Approval`.
+    With a yes, ``remember`` are rules for the rest of the run, and ``modified`` are arguments for the
+    call in place of its own, as those of `Approval`.
     """
 
     request_id: str
     approved: bool
     reason: str = ""
     remember: tuple[Remembered, ...] = ()
+    modified: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
 
 
 @attrs.frozen
@@ -182,7 +184,8 @@ async def resume_with_decision(
     Cancellation: as `resume`; the decision stands if it was written.
 
     Raises:
-        ConfigError: there is no such question, it belongs to another tree, or it was decided before.
+        ConfigError: there is no such question, it belongs to another tree, it was decided before, or what it
+            changes the call to is nothing that the tool takes.
         RunConflict: another process drives the run; the decision was not written.
         StoreError: as `resume`.
     """
@@ -268,7 +271,7 @@ def stored_contract(record: RunRecord) -> TaskContract:
         raise ConfigError(("run", f"{record.run_id}: {text}"))
     try:
         plain = json.loads(record.contract)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError((f"contract of {record.run_id}", f"cannot be read: {error}")) from None
     return TaskContract.from_dict(plain, "contract")
 
@@ -281,7 +284,7 @@ def stored_containment(record: RunRecord) -> Containment:
     """
     if type(record.containment) is not str:
         raise ConfigError((f"containment of {record.run_id}", "cannot be read: no text is stored"))
-    return Containment.from_json(record.containment)
+    return Containment.from_json(record.containment, f"containment of {record.run_id}")
 
 
 def ended_result(store: Reader, record: RunRecord) -> RunResult:
@@ -418,24 +421,25 @@ async def _note_decisions(store: Store, tree_id: str, wanted: _Wanted) -> None:
     """
     decision = wanted.decision
     if decision is not None:
-        await decided(store, tree_id, decision)
+        await decided(store, tree_id, decision, wanted.tools)
     if wanted.recovery is not None:
         await store.commit(*recovery_rows(store, tree_id, wanted.recovery))
 
 
-async def decided(store: Store, tree_id: str, decision: Decision) -> None:
-    """Write a decision on a question of a tree.
+async def decided(store: Store, tree_id: str, decision: Decision, tools: Iterable[Tool] | None = None) -> None:
+    """Write a decision on a question of a tree. ``tools`` are those of the run; None for the built-in ones.
 
     Cancellation: it was written or not.
 
     Raises:
-        ConfigError: there is no such question here, or it was decided before; nothing was written.
+        ConfigError: there is no such question here, it was decided before, or the arguments that come with it
+            are none for the tool that asks; nothing was written.
     """
     known = store.approval(decision.request_id)
     if known is None or tree_id != decision.request_id.partition("#")[0].partition("/")[0]:
         raise ConfigError(("decision", f"{decision.request_id} is no question of this run"))
-    answer = Approval(decision.approved, decision.reason, decision.remember)
-    if not await store.decide(decision_row(decision.request_id, answer, "operator")):
+    answer = Approval(decision.approved, decision.reason, decision.remember, decision.modified)
+    if not await store.decide(operator_row(store, decision.request_id, answer, tools)):
         raise ConfigError(("decision", f"{decision.request_id} was decided before"))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
 from actors.agents.remembered import Remembered
+from actors.agents.rewriting import parsed
 from actors.assembly.inbox import Awaits, Verdict, Waiting, decide, decided_before, find, recover, waiting
 from actors.assembly.recovering import Recovery
 from actors.cli.again import command
@@ -76,12 +77,20 @@ def _excerpt(text: str, width: int) -> Iterator[str]:
 
 
 def answer(
-    prefix: str, approved: bool, reason: str, store_path: str, as_json: bool, remember: tuple[str, ...] = ()
+    prefix: str,
+    approved: bool,
+    reason: str,
+    store_path: str,
+    as_json: bool,
+    remember: tuple[str, ...] = (),
+    arguments: str | None = None,
 ) -> int:
     """Approve or deny what waits under an id; exit code 1 when somebody has decided before.
 
     ``remember`` are globs: with a yes, the act that was asked for is allowed for what fits them.
+    ``arguments`` are JSON: with a yes, the call runs with them in place of its own.
     """
+    wanted = None if arguments is None else _arguments(arguments)
     with reading(store_path) as reader:
         try:
             found = find(reader, prefix, Awaits.approval)
@@ -91,7 +100,7 @@ def answer(
                 raise
             return _tell_verdict(before[0].request_id, before[0].tree_id, before[1], as_json)
     rules = tuple(_rule(found.act, glob) for glob in remember)
-    verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason, rules))
+    verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason, rules, wanted))
     code = _tell_verdict(found.id, found.run_id, verdict, as_json)
     if not as_json and verdict.won:
         _tell_next(found, store_path)
@@ -105,11 +114,18 @@ def _rule(act: str, glob: str) -> Remembered:
         raise ConfigError(("--remember", str(error))) from None
 
 
+def _arguments(text: str) -> Mapping[str, Any]:
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise ConfigError(("--arguments", str(error))) from None
+
+
 def _tell_verdict(request_id: str, run_id: str, verdict: Verdict, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"id": request_id, "run_id": run_id, **attrs.asdict(verdict)}))
     elif verdict.won:
-        print(f"{verdict.decision} {request_id}")
+        print(f"{verdict.decision} {request_id}" + (" with other arguments" if verdict.arguments is not None else ""))
     else:
         text = f"{request_id} was {verdict.decision} before, by {verdict.by} at {verdict.at}; that stands"
         print(f"error: {text}", file=sys.stderr)

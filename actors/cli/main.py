@@ -172,16 +172,21 @@ def inbox(store: str, as_json: bool) -> int:
     metavar="GLOB",
     help="Do not ask again about acts of this kind that fit, in this run, any agent. Never beats a deny.",
 )
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    help="Run the call with these arguments, all of them, in place of its own. The policy judges it anew.",
+)
 @_store
 @_json
-def approve(question: str, remember: tuple[str, ...], store: str, as_json: bool) -> int:
+def approve(question: str, remember: tuple[str, ...], arguments: str | None, store: str, as_json: bool) -> int:
     """Allow the one act that an agent waits for. A live run goes on at once; a paused one by `actors resume`.
 
     ID is as `actors inbox` shows it; its run may be shortened. Exit code 1: somebody has decided before.
     """
     from actors.cli import inbox
 
-    return inbox.answer(question, True, "", store, as_json, remember)
+    return inbox.answer(question, True, "", store, as_json, remember, arguments)
 
 
 @cli.command()

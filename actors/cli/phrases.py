@@ -144,7 +144,9 @@ _WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
         told, f"asks to {told.get('act')} {shortened(str(told.get('target', '')), TEXT_CHARS)}"
     ),
     "approval_decided": lambda told: _step(
-        told, f"the answer to {told.get('act')} is {'yes' if told.get('approved') else 'no'}"
+        told,
+        f"the answer to {told.get('act')} is {'yes' if told.get('approved') else 'no'}"
+        + (f", with another {', '.join(map(str, told['changed']))}" if told.get("changed") else ""),
     ),
     "retry": lambda told: f"tries again in {float(told.get('seconds', 0)):.1f} s ({told.get('why', '')})",
     "spend_draw": _draw,

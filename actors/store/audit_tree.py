@@ -230,11 +230,14 @@ class TreeAuditor:
             self._wrong(Check.lease, self._tree_id, text)
 
     def _judge_approvals(self) -> None:
-        names = ("run_id", "request_id", "decision", "decided_at", "applied_at")
-        for run_id, request, decision, decided, applied in self._rows.of_tree("pending_approvals", names):
+        names = ("run_id", "request_id", "decision", "decided_at", "applied_at", "modified")
+        for run_id, request, decision, decided, applied, modified in self._rows.of_tree("pending_approvals", names):
             self._findings.looked(Check.approvals)
             if decision not in (None, "approved", "denied") or (decision is None) != (decided is None):
                 self._wrong(Check.approvals, run_id, f"request {request} was decided {decision!r} at {decided}")
             elif applied is not None and decision != "approved":
                 text = f"request {request} was applied at {applied}, and its decision is {decision or 'open'}"
+                self._wrong(Check.approvals, run_id, text)
+            elif modified is not None and decision != "approved":
+                text = f"request {request} has other arguments, and its decision is {decision or 'open'}"
                 self._wrong(Check.approvals, run_id, text)

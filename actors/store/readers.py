@@ -174,13 +174,18 @@ class Reader(ABC):
 
     def approval(self, request_id: str) -> ApprovalState | None:
         """Tell how a question stands; None when it was never asked."""
-        found = self._one(ApprovalRecord, "pending_approvals", "request_id = ?", request_id)
-        if found is None:
-            return None
-        reason, content = found.reason or "", found.content or ""
-        return ApprovalState(
-            found.deferred, found.decision, reason, found.decided_by, found.act, found.target, content, found.remembered
-        )
+        found = self.question(request_id)
+        return None if found is None else _state(found)
+
+    def question(self, request_id: str) -> ApprovalRecord | None:
+        """Give a question whole; None when it was never asked."""
+        return self._one(ApprovalRecord, "pending_approvals", "request_id = ?", request_id)
+
+    def answers(self, run_id: str, step: int, ordinal: int) -> list[ApprovalState]:
+        """Give how the questions of one call stand, in order."""
+        rest = "run_id = ? AND step = ? AND ordinal = ? ORDER BY nth"
+        found = self._records(ApprovalRecord, "pending_approvals", rest, run_id, step, ordinal)
+        return [_state(each) for each in found]
 
     def remembered(self, tree_id: str) -> list[str]:
         """Give the rules that the approvals of a tree brought along, as they are stored, in order of decision."""
@@ -222,6 +227,14 @@ class Reader(ABC):
         """Give what an agent's check depends on, as it stood at the agent's start; None when nothing was noted."""
         known = self.columns("check_pins")
         return self._value("SELECT pins FROM check_pins WHERE run_id = ?", run_id) if known else None
+
+    def models(self, run_id: str) -> list[str | None]:
+        """Name the models that worked in the tree of an agent, reviews left out; None for one without a name."""
+        sql = (
+            "SELECT DISTINCT COALESCE(c.served, c.asked) FROM provider_calls c JOIN runs r USING (run_id)"
+            " WHERE r.tree_id = (SELECT tree_id FROM runs WHERE run_id = ?) AND c.purpose IS NULL AND c.failure IS NULL"
+        )
+        return [model for (model,) in self.select(sql, (run_id,))]
 
     def has_snapshot(self, run_id: str, path: str) -> bool:
         """Tell whether it is known what a file held before an agent first changed it."""
@@ -318,6 +331,13 @@ class Reader(ABC):
     def _value(self, sql: str, key: str) -> str | None:
         rows = self.select(sql, (key,))
         return rows[0][0] if rows else None
+
+
+def _state(found: ApprovalRecord) -> ApprovalState:
+    decided = found.deferred, found.decision, found.reason or "", found.decided_by
+    about = found.act, found.target, found.content or ""
+    # Whoever damages a file may leave the number out.
+    return ApprovalState(*decided, *about, found.remembered, found.modified, found.nth or 0)
 
 
 def _columns(record: type, known: frozenset[str]) -> str:

@@ -313,6 +313,8 @@ class ApprovalRecord:
     decided_at: str | None
     applied_at: str | None
     remembered: str | None
+    modified: str | None
+    nth: int
 
 
 @attrs.frozen

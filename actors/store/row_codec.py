@@ -191,7 +191,8 @@ _BEGUN = ("run_id", "step", "ordinal", "tool", "arguments", "key")
 _BEGIN = (
     f"INSERT INTO tool_attempts ({_quoted(_BEGUN)}, attempt, started_at) VALUES (?, ?, ?, ?, ?, ?, 1, {NOW})"
     f" ON CONFLICT (run_id, step, ordinal) DO UPDATE SET attempt = attempt + 1, started_at = {NOW},"
-    " completed_at = NULL, resolution = NULL"
+    # Whoever was asked may have changed what it is called with.
+    " completed_at = NULL, resolution = NULL, arguments = excluded.arguments"
 )
 
 _CLOSE_CALLS = (
@@ -254,9 +255,10 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     ApprovalDecided: (
         Write(
             "pending_approvals",
-            f"UPDATE pending_approvals SET decision = ?, reason = ?, decided_by = ?, remembered = ?, decided_at = {NOW}"
+            f"UPDATE pending_approvals SET decision = ?, reason = ?, decided_by = ?, remembered = ?,"
+            f" modified = ?, decided_at = {NOW}"
             " WHERE request_id = ? AND decision IS NULL",
-            attrgetter("decision", "reason", "by", "remembered", "request_id"),
+            attrgetter("decision", "reason", "by", "remembered", "modified", "request_id"),
             changes=True,
         ),
     ),

@@ -420,6 +420,8 @@ TABLES: Final = (
             "applied_at": str,
             # Rules that an approval brought along, as JSON.
             "remembered": str,
+            # Arguments that run in place of the call's, as JSON.
+            "modified": str,
         },
         key=("request_id",),
         required=("tree_id", "run_id", "step", "act", "target", "asked_at"),

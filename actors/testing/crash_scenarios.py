@@ -142,8 +142,16 @@ def _put_off(stage: Stage) -> Approver:
     return PutOff()
 
 
+# Whoever decides changes these calls: the effect that nobody can look at, and a file.
+_CHANGED: Final[Mapping[str, Mapping[str, str]]] = {
+    "send": {"text": "something else"},
+    "asked.txt": {"path": "changed.txt", "content": "no"},
+}
+
+
 def _decide(stage: Stage, asked: ApprovalRecord) -> Decision:
-    return Decision(asked.request_id, approved=asked.target != "no.txt", reason="not this one")
+    yes, modified = asked.target != "no.txt", _CHANGED.get(asked.target)
+    return Decision(asked.request_id, approved=yes, reason="not this one", modified=modified)
 
 
 _APPROVAL: Final = {

@@ -115,12 +115,13 @@ class Bench:
         policy: Policy | None = None,
         death: Death | None = None,
         remember: tuple[Remembered, ...] = (),
+        modified: Mapping[str, Any] | None = None,
     ) -> RunResult | None:
         """Answer a question and resume the run.
 
         Cancellation: as `resume_with_decision`.
         """
-        decision = Decision(request_id, approved, reason, remember)
+        decision = Decision(request_id, approved, reason, remember, modified)
 
         async def resume(store: FileStore, model: GoalModel, **options: Any) -> RunResult:
             asked = approver or self.approver

@@ -116,6 +116,30 @@ def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path, place:
     assert place.actors("trace", "--check", waits["run_id"]).returncode == 0
 
 
+def test_a_yes_with_other_arguments_runs_those_and_what_is_no_call_decides_nothing(tmp_path: Path, place: Any) -> None:
+    task(place, SCRIPT).actors("run", "task.toml", "--quiet")
+    [waits] = inbox(place)
+    for slip, why in (
+        ("{", "no JSON"),
+        ("[]", "must be a JSON object"),
+        ("", "must be a JSON object"),
+        ('{"path": "b.txt", "path": "c.txt", "content": "x"}', "a key stands twice"),
+        ('{"path": "b.txt"}', "these are no arguments for write_file: 'content' is missing"),
+        ('{"path": "b.txt", "content": "x", "mode": 7}', "there is no 'mode'"),
+    ):
+        told = place.actors("approve", waits["id"], "--arguments", slip)
+        assert told.returncode == 2 and why in told.stderr and "Traceback" not in told.stderr, told.stderr
+        assert len(told.stderr.splitlines()) == 1, told.stderr
+    assert [each["id"] for each in inbox(place)] == [waits["id"]], "nothing was decided"
+    told = place.actors("approve", waits["id"], "--arguments", '{"path": "b.txt", "content": "y"}')
+    assert told.returncode == 0 and told.stdout.startswith(f"approved {waits['id']} with other arguments\n")
+    late = json.loads(place.actors("approve", waits["id"], "--json").stdout)
+    assert not late["won"] and json.loads(late["arguments"]) == {"path": "b.txt", "content": "y"}
+    went_on = place.actors("resume", waits["run_id"])
+    assert went_on.returncode == 5 and (tmp_path / "b.txt").read_text() == "y" and not (tmp_path / "a.txt").exists()
+    assert place.actors("trace", "--check", waits["run_id"]).returncode == 0
+
+
 def test_of_many_who_decide_at_once_one_wins_and_the_others_are_told_who_did(place: Any) -> None:
     task(place, SCRIPT).actors("run", "task.toml", "--quiet")
     [waits] = inbox(place)

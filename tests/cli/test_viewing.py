@@ -184,6 +184,10 @@ def test_a_step_says_which_of_its_calls_failed_and_why(ran: Ran) -> None:
             "agents at depth 1: 2 working, 0 waiting, 7 queued, 0 done; in the whole tree 3 working, 7 queued",
         ),
         ({"kind": "approval_decided", "step": 4, "act": "net", "approved": True}, "step 4: the answer to net is yes"),
+        (
+            {"kind": "approval_decided", "step": 4, "act": "exec", "approved": True, "changed": ["argv", "x"]},
+            "step 4: the answer to exec is yes, with another argv, x",
+        ),
         ({"kind": "refused", "step": 1, "axis": "tool_calls", "text": "no more"}, "step 1: refused: no more"),
         ({"kind": "halted", "halt": "cancel", "by": "operator", "reason": "enough"}, "halted: cancel by operator: enough"),
         ({"kind": "finished", "outcome": "success", "steps": 1}, "ended: success after 1 step"),

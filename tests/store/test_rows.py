@@ -64,7 +64,7 @@ FINISHED = RunFinished(
 ASKED = ApprovalAsked(
     f"{RUN}#1.2.0", RUN, RUN, 1, 2, 3, "exec", "rm", "rm a.txt", "exec", '{"argv":[]}', "the goal", "rm *", "run",
 )  # fmt: skip
-DECIDED = ApprovalDecided(ASKED.request_id, "denied", "not now", "operator", '[{"act": "exec", "glob": "rm*"}]')
+DECIDED = ApprovalDecided(ASKED.request_id, "denied", "not now", "operator", '[{"act": "exec", "glob": "rm*"}]', '{"argv":[]}')
 BEGUN = AttemptBegun(RUN, 1, 2, "pay", '{"who":"x"}', f"{RUN}#1.2")
 PAUSED = attrs.evolve(FINISHED, status="paused", outcome="interrupted", terminal=None, success=False)
 
