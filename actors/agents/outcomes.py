@@ -28,8 +28,6 @@ from actors.containment.amounts import LARGEST, exact
 from actors.halts import Halt, HaltKind
 
 MESSAGE_CHARS: Final = 2_000
-# The number is the same on every system that has the signal.
-SIGTERM: Final = 15
 
 
 class FailureCode(StrEnum):
@@ -214,6 +212,6 @@ _FIELDS: Final = (
 
 def exit_code(outcome: Outcome, *, signal: int | None = None) -> int:
     """Give the exit code of the command line. ``signal`` is the one that interrupted the run, if one did."""
-    if outcome.kind is OutcomeKind.interrupted and signal == SIGTERM:
-        return 143
+    if outcome.kind is OutcomeKind.interrupted and signal is not None:
+        return 128 + signal
     return TABLE[outcome.kind].exit

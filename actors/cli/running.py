@@ -153,10 +153,7 @@ async def watched(watch: Watch, store: Store, start: Start) -> int:
             await _tell_lost(progress.tree, store, lost, watch.shown)
         raise
     tell(store, result, watch.shown)
-    outcome = result.outcome
-    if outcome.kind is OutcomeKind.interrupted and watch.first is not None:
-        return 128 + watch.first
-    return exit_code(outcome)
+    return exit_code(result.outcome, signal=watch.first)
 
 
 def _attach(progress: Progress, tree: Tree) -> None:

@@ -70,7 +70,7 @@ def test_only_a_passed_criterion_and_a_finish_without_one_are_success() -> None:
     assert {kind for kind in OutcomeKind if Outcome(kind).success} == {OutcomeKind.success, OutcomeKind.finished}
 
 
-@pytest.mark.parametrize(("signal", "code"), [(None, 130), (2, 130), (15, 143)])
+@pytest.mark.parametrize(("signal", "code"), [(None, 130), (1, 129), (2, 130), (15, 143)])
 def test_an_interrupted_run_tells_by_which_signal(signal: int | None, code: int) -> None:
     assert exit_code(Outcome(OutcomeKind.interrupted), signal=signal) == code
 
