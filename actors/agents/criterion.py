@@ -22,9 +22,10 @@ from actors.agents.exec_judging import may_run
 from actors.agents.judging import Change, FileText, Kept, Pins, pinned_by
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, JudgedFiles, Provider, RunStore, Verifier
-from actors.agents.review_text import read_review, review_request
+from actors.agents.review_text import read_review, review_request, same_model
 from actors.agents.reviewing import LoopPayer, Payer
 from actors.agents.rows import GateTried, Pinned
+from actors.agents.secret_values import Redactor
 from actors.agents.verification import CommandPasses, Review
 from actors.errors import ConfigError
 
@@ -37,7 +38,10 @@ UNREADABLE = FileText(Kept.unkept, "the policy does not let this file be read")
 
 @attrs.frozen
 class Case:
-    """One agent's work after a step, with all that judging it takes. ``trusted``: the operator wrote the criterion."""
+    """One agent's work after a step, with all that judging it takes. ``trusted``: the operator wrote the criterion.
+
+    ``hide`` takes credentials out of what a check printed, and out of what a reviewer is sent.
+    """
 
     run_id: str
     step: int
@@ -49,6 +53,7 @@ class Case:
     files: JudgedFiles | None
     reviewer: Provider | None
     record: Callable[[SandboxApplied], Awaitable[None]] = unrecorded
+    hide: Callable[[str], str] = attrs.Factory(lambda: Redactor.of(os.environ).hide)
 
     @property
     def confinement(self) -> Confinement:
@@ -118,6 +123,7 @@ def case_of(loop: Loop, step: int) -> Case:
         services.files,
         services.reviewer,
         sandbox_recorder(loop, step, None),
+        loop.recorder.redactor.hide,
     )
 
 
@@ -128,7 +134,7 @@ async def judge(case: Case, payer: Payer) -> Judgement:
     """
     if isinstance(case.contract.verify, Review):
         return await _review(case, case.contract.verify, payer)
-    changed = await _changed(case)
+    before, changed = await _looked_at(case)
     if changed is not None:
         return Judgement("command", ERRORED, changed)
     contract = case.contract
@@ -141,8 +147,9 @@ async def judge(case: Case, payer: Payer) -> Judgement:
         may_exec=case.may_exec,
         confinement=case.confinement,
     )
-    changed = await _changed(case)
-    detail = clean(got.detail)
+    after, changed = await _looked_at(case)
+    changed = changed or before.touched_until(after)
+    detail = clean(case.hide(got.detail))
     if changed is not None:
         return Judgement(got.phase, ERRORED, f"{changed}\n{detail}")
     return Judgement(got.phase, got.verdict, detail)
@@ -167,25 +174,25 @@ async def note_dependencies(loop: Loop) -> None:
     await loop.recorder.append(Pinned(case.run_id, pins.to_json()))
 
 
-async def _changed(case: Case) -> str | None:
-    """Say what of a check's dependencies is not as it was noted; None when all is, or it has none."""
-    criterion = case.contract.verify
+async def _looked_at(case: Case) -> tuple[Pins, str | None]:
+    """Look at a check's dependencies; say also what is not as it was noted, None when all is or it has none."""
+    criterion, nothing = case.contract.verify, Pins("")
     if not isinstance(criterion, CommandPasses):
-        return None
+        return nothing, None
     files, stored = case.files, case.store.pins(case.run_id)
     if files is None or stored is None:
-        return "nobody noted the protected files when the work began" if criterion.protect else None
+        return nothing, "nobody noted the protected files when the work began" if criterion.protect else None
     try:
         then = Pins.from_json(stored)
-    except (ValueError, TypeError, AttributeError):
-        return "what was noted of the check's files cannot be read"
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return nothing, "what was noted of the check's files cannot be read"
     if then.of != pinned_by(criterion):
-        return "what was noted when the work began belongs to another check"
+        return nothing, "what was noted when the work began belongs to another check"
     try:
         now = await files.pin(criterion, case.root)
     except ConfigError as error:
         now = Pins(then.of, problem=str(error))
-    return then.change_to(now)
+    return now, then.change_to(now)
 
 
 # ── review ──────────────────────────────────────────────────────────────────
@@ -201,11 +208,21 @@ async def _review(case: Case, criterion: Review, payer: Payer) -> Judgement:
     paid = await payer.ask(reviewer, request)
     if paid.answer is None:
         verdict, detail = ERRORED, paid.why
+    elif (own := _own_review(case, criterion, paid.answer.model)) is not None:
+        verdict, detail = ERRORED, own
     else:
         verdict, detail = read_review(paid.answer.text)
     model = None if paid.answer is None else paid.answer.model
     facts = {"verdict": verdict, "reviewer": reviewer.name, "model": model, "changes": len(changes)}
-    return Judgement("review", verdict, clean(bounded(detail, 4_000)), paid.rows, facts, paid.halted)
+    return Judgement("review", verdict, clean(bounded(case.hide(detail), 4_000)), paid.rows, facts, paid.halted)
+
+
+def _own_review(case: Case, criterion: Review, served: str | None) -> str | None:
+    """Say that who answered is who did the work, under whatever name it was asked; None when it is another."""
+    if served is None or criterion.allow_self_review:
+        return None
+    own = next((each for each in case.store.models(case.run_id) if each is not None and same_model(each, served)), None)
+    return None if own is None else f"the reviewer answered as {served}, and {own} did the work: nobody reviews himself"
 
 
 async def _changes(case: Case) -> list[Change]:
@@ -222,5 +239,9 @@ async def _changes(case: Case) -> list[Change]:
             continue
         after = files.text_of(case.root, path)
         if before != after or before.state is Kept.unkept:
-            found.append(Change(path, before, after))
+            found.append(Change(path, _shown(case, before), _shown(case, after)))
     return found
+
+
+def _shown(case: Case, text: FileText) -> FileText:
+    return attrs.evolve(text, text=case.hide(text.text))

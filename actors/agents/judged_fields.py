@@ -144,7 +144,7 @@ def instance_of(kind: type) -> Judge:
     return lambda value: None if isinstance(value, kind) else f"must be {kind.__name__}, not {type(value).__name__}"
 
 
-def each(judge: Judge, *, least: int = 0) -> Judge:
+def each(judge: Judge, *, least: int = 0, most: int | None = None) -> Judge:
     """Judge a tuple by each of its items; names the place of the first wrong one."""
 
     def problem(value: object) -> str | None:
@@ -152,6 +152,8 @@ def each(judge: Judge, *, least: int = 0) -> Judge:
             return f"must be a list, not {type(value).__name__}"
         if len(value) < least:
             return "must not be empty"
+        if most is not None and len(value) > most:
+            return f"has {len(value)} items; keep at most {most}"
         wrong = ((place, judge(item)) for place, item in enumerate(value))
         return next((f"item {place} {text}" for place, text in wrong if text), None)
 

@@ -28,17 +28,34 @@ class Pin:
 
 
 @attrs.frozen
+class Stamp:
+    """When something was last changed: its number, the time of its content, and that of all else, in nanoseconds."""
+
+    number: int
+    content: int
+    any: int
+    is_folder: bool = False
+
+    def is_moved_to(self, now: "Stamp") -> bool:
+        """Tell whether something happened in between. To a folder: besides that names in it came and went."""
+        if self.number != now.number or not self.is_folder:
+            return self != now
+        return self.any != now.any and now.any != now.content
+
+
+@attrs.frozen
 class Pins:
     """What a check depends on, by place. ``of`` is the check; ``problem`` says why it could not be looked at.
 
     ``programs`` are kept apart from ``files``: among them a new one changes something only
-    where it is put before another.
+    where it is put before another. ``stamps`` are of this look alone and are not stored.
     """
 
     of: str
     files: Mapping[str, Pin] = attrs.Factory(dict)
     programs: Mapping[str, Pin] = attrs.Factory(dict)
     problem: str | None = None
+    stamps: Mapping[str, Stamp] = attrs.field(factory=dict, eq=False)
 
     def to_json(self) -> str:
         """Give the text that is stored."""
@@ -59,9 +76,22 @@ class Pins:
         changed = _changes(self.files, now.files, all_new=True) + _changes(self.programs, now.programs, all_new=False)
         if not changed:
             return None
-        more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
-        told = ", ".join(bounded(clean(each), 200) for each in changed[:MOST_NAMED])
-        return f"what the check depends on is not as it was at the start: {told}{more}"
+        return f"what the check depends on is not as it was at the start: {_named(changed)}"
+
+
+    def touched_until(self, now: "Pins") -> str | None:
+        """Say what was touched between two looks although it is as it was, None when nothing was.
+
+        What is put in the place of a judge while it judges, and taken away again, leaves only this.
+        """
+        both = self.stamps.keys() & now.stamps.keys()
+        touched = sorted(at for at in both if self.stamps[at].is_moved_to(now.stamps[at]))
+        return f"what the check depends on was touched while it ran: {_named(touched)}" if touched else None
+
+
+def _named(places: list[str]) -> str:
+    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+    return ", ".join(bounded(clean(each), 200) for each in places[:MOST_NAMED]) + more
 
 
 def _pins(table: dict[str, list[Any]]) -> dict[str, Pin]:

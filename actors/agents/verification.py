@@ -36,6 +36,11 @@ from actors.errors import ConfigError
 
 # Windows has exit codes of 32 bits.
 LARGEST_EXIT: Final = 2**32 - 1
+# Each file of a workspace is held against all globs before and after each look, and each compiled one is a process;
+# a model may write both for its children.
+MOST_PROTECT: Final = 100
+MOST_PROTECT_CHARACTERS: Final = 8_192
+MOST_COMPILED: Final = 1_000
 
 
 class CriterionKind(StrEnum):
@@ -70,7 +75,14 @@ def _protect_problem(value: object) -> str | None:
     return problem or path_glob_problem(str(value))
 
 
-_PROTECT: Final = each(_protect_problem)
+def _globs_problem(value: object) -> str | None:
+    problem = _GLOBS(value)
+    if problem is None and isinstance(value, tuple) and (size := sum(map(len, value))) > MOST_PROTECT_CHARACTERS:
+        return f"has {size} characters; keep at most {MOST_PROTECT_CHARACTERS}"
+    return problem
+
+
+_GLOBS: Final = each(_protect_problem, most=MOST_PROTECT)
 
 
 class Verification:
@@ -175,7 +187,7 @@ class CommandPasses(Verification):
     kind: ClassVar[CriterionKind] = CriterionKind.command
     argv: tuple[str, ...] = judged(each(text_problem, least=1), converter=as_tuple)
     expect_exit: int = judged(whole_number(most=LARGEST_EXIT), 0)
-    protect: tuple[str, ...] = judged(_PROTECT, (), converter=as_tuple)
+    protect: tuple[str, ...] = judged(_globs_problem, (), converter=as_tuple)
 
     def __attrs_post_init__(self) -> None:
         if not self.argv[0].strip():
@@ -237,7 +249,7 @@ class EachCompiles(Verification):
     """Each of some files compiles."""
 
     kind: ClassVar[CriterionKind] = CriterionKind.each_compiles
-    files: tuple[str, ...] = judged(each(filled_problem, least=1), converter=as_tuple)
+    files: tuple[str, ...] = judged(each(filled_problem, least=1, most=MOST_COMPILED), converter=as_tuple)
 
     def describe(self) -> str:
         return f"each of these files compiles: {', '.join(map(_quoted, self.files))}"

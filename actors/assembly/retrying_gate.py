@@ -15,20 +15,29 @@ import attrs
 import msgspec
 import trio
 
+from actors.agents.confinement import SandboxApplied
+from actors.agents.confining import sandbox_facts, sandbox_row
 from actors.agents.criterion import Case, Judgement, judge
 from actors.agents.entry_text import bounded, clean
 from actors.agents.leasing import driving
 from actors.agents.model_cost import cost_of, quote_of
-from actors.agents.policy import Policy
-from actors.agents.ports import CompletionRequest, Provider
+from actors.agents.policy import Effect, Policy
+from actors.agents.ports import Act, CompletionRequest, Provider
 from actors.agents.recording import settled_row
 from actors.agents.review_text import self_review_problem
-from actors.agents.reviewing import REVIEW, Paid, cleaned, review_row
+from actors.agents.reviewing import REVIEW, Paid, cleaned, opened_to, review_row
 from actors.agents.rows import EventSeen, GateTried, LedgerTotals, Reserved, SpentLater
 from actors.agents.secret_values import Redactor
 from actors.agents.step_rows import draw_row, lost_rows
 from actors.agents.verification import Review
-from actors.assembly.resuming import has_ended, stored_containment, stored_contract, stored_halt, stored_policy
+from actors.assembly.resuming import (
+    has_ended,
+    stored_containment,
+    stored_contract,
+    stored_halt,
+    stored_memory,
+    stored_policy,
+)
 from actors.assembly.running import FILES
 from actors.containment.ledger_state import Draw, LedgerState, Reservation, Settlement
 from actors.containment.prices import PriceTable
@@ -107,20 +116,33 @@ def _case(store: Store, record: RunRecord, step: int, reviewer: Provider | None)
     if isinstance(verify, Review):
         problem = "is missing, and the criterion is a review" if reviewer is None else None
         if reviewer is not None and not verify.allow_self_review:
-            problem = self_review_problem(reviewer, None, _authors(store, record.tree_id))
+            problem = self_review_problem(reviewer, None, store.models(record.run_id))
+        problem = problem or _endpoint_problem(store, record, reviewer)
         if problem is not None:
             raise ConfigError(("reviewer", problem))
     trusted = record.parent_run_id is None
-    return Case(record.run_id, step, contract, policy, store, trusted, evaluate, FILES, reviewer)
+
+    async def around(applied: SandboxApplied) -> None:
+        facts = {**sandbox_facts(step, None, applied), "again": True}
+        await store.append(sandbox_row(record.run_id, step, None, applied), _event(record, "sandbox", facts))
+
+    return Case(record.run_id, step, contract, policy, store, trusted, evaluate, FILES, reviewer, around)
 
 
-def _authors(store: Store, tree_id: str) -> list[str | None]:
-    """Name the models that worked in a tree."""
-    sql = (
-        "SELECT DISTINCT COALESCE(c.served, c.asked) FROM provider_calls c JOIN runs r USING (run_id)"
-        " WHERE r.tree_id = ? AND c.purpose IS NULL AND c.failure IS NULL"
-    )
-    return [model for (model,) in store.select(sql, (tree_id,))]
+def _endpoint_problem(store: Store, record: RunRecord, reviewer: Provider | None) -> str | None:
+    """Say why the reviewer's host may not be reached, as the tree's own policy has it; None when it may.
+
+    Nobody is there to be asked, so an ask that no remembered rule answers counts as no.
+    """
+    root, endpoint = store.run(record.tree_id), getattr(reviewer, "endpoint", None)
+    policy = None if root is None or endpoint is None else stored_policy(store, root)
+    if policy is None or endpoint is None:
+        return None
+    decision = opened_to(policy, endpoint).explain(Act.net, endpoint)
+    if decision.effect is Effect.ask and stored_memory(store, record.tree_id).match(Act.net, endpoint) is not None:
+        return None
+    said = {Effect.deny: "denies it", Effect.ask: "asks about it, and nobody is there to be asked"}.get(decision.effect)
+    return said and f"{endpoint} may not be reached: the rule {decision.rule!r} of {decision.layer} {said}"
 
 
 async def _judged(store: Store, record: RunRecord, case: Case, prices: PriceTable) -> GateResult:

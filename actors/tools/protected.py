@@ -23,14 +23,14 @@ import trio
 
 from actors.agents.entry_text import bounded, clean
 from actors.agents.globs import GlobSet, path_glob, path_names
-from actors.agents.judging import FileText, Kept, Pin, Pins, pinned_by
+from actors.agents.judging import FileText, Kept, Pin, Pins, Stamp, pinned_by
 from actors.agents.verification import CommandPasses, Verification
 from actors.agents.worktrees import FOLDER
 from actors.errors import ConfigError, ToolFailed
 from actors.tools.output import foreign_kind
 from actors.tools.paths import Workspace
 from actors.tools.process import environment
-from actors.tools.whole_files import opened, read_bytes
+from actors.tools.whole_files import digest, opened, read_bytes
 
 # They are read before and after each evaluation: a glob that means more is a mistake.
 MOST_FILES: Final = 4_096
@@ -61,8 +61,8 @@ class WorkspaceFiles:
         if of is None:
             return Pins("")
         assert isinstance(criterion, CommandPasses), "only commands depend on files"
-        looking = _Looking(root, *self._most)
         try:
+            looking = _Looking(Workspace(root).root, *self._most)
             if criterion.protect:
                 await looking.protect(criterion.protect)
             looking.programs_of(criterion.argv[0])
@@ -70,11 +70,19 @@ class WorkspaceFiles:
             raise ConfigError(("contract.verify.protect", f"{error}; write narrower globs")) from None
         except (OSError, ToolFailed) as error:
             raise ConfigError(("contract.verify.protect", f"a file cannot be looked at: {error}")) from None
-        return Pins(of, looking.files, looking.programs)
+        return Pins(of, looking.files, looking.programs, stamps=looking.stamps)
 
     def text_of(self, root: str, path: str) -> FileText:
         """Read a file of a workspace, as far as it is text of at most 1 MiB."""
-        return text_at(Workspace(root), path)
+        try:
+            workspace = Workspace(root)
+        except ToolFailed as error:
+            return _unkept(error)
+        return text_at(workspace, path)
+
+
+def _unkept(error: Exception) -> FileText:
+    return FileText(Kept.unkept, bounded(clean(str(error)), 300))
 
 
 def text_at(workspace: Workspace, relative: str) -> FileText:
@@ -85,7 +93,7 @@ def text_at(workspace: Workspace, relative: str) -> FileText:
                 return FileText(Kept.absent)
             raw = read_bytes(descriptor, MOST_TEXT)
     except (OSError, ToolFailed) as error:
-        return FileText(Kept.unkept, bounded(clean(str(error)), 300))
+        return _unkept(error)
     if raw is None:
         return FileText(Kept.unkept, f"it holds more than {MOST_TEXT} bytes")
     kind = foreign_kind(raw)
@@ -105,11 +113,12 @@ class _Looking:
     """One look at a workspace, and what it has found so far."""
 
     def __init__(self, root: str, most_files: int, most_bytes: int, most_seen: int) -> None:
-        self._root = os.path.realpath(root)
+        self._root = root
         self._most_files, self._left, self._most_seen = most_files, most_bytes, most_seen
         self._most_bytes = most_bytes
         self.files: dict[str, Pin] = {}
         self.programs: dict[str, Pin] = {}
+        self.stamps: dict[str, Stamp] = {}
 
     # ── protected files ─────────────────────────────────────────────────────
 
@@ -123,7 +132,8 @@ class _Looking:
             if place % _SLICE == 0:
                 await trio.lowlevel.checkpoint()
             if wanted.first(path_names(relative)) is not None:
-                self.files[clean(relative)] = Pin(self._digest(f"{self._root}/{relative}"))
+                self.files[_told(relative)] = Pin(self._digest(f"{self._root}/{relative}"))
+                self._stamp_folders(relative)
                 if len(self.files) > self._most_files:
                     raise _TooMuch(f"more than {self._most_files} files are protected")
 
@@ -164,12 +174,20 @@ class _Looking:
             led = ""
             if stat.S_ISLNK(found.st_mode):
                 led = f"link to {os.readlink(path)}: "
+                self.stamps[f"{_told(os.path.relpath(path, self._root))} (link)"] = _stamp(found)
                 found = os.stat(path)
         except FileNotFoundError:
             return f"{led}{_MISSING}" if led else _MISSING
         if not stat.S_ISREG(found.st_mode):
             return f"{led}kind {stat.S_IFMT(found.st_mode):o}"
         return led + self._content(path)
+
+    def _stamp_folders(self, relative: str) -> None:
+        """Note the folders on the way to a file: another could be put in the place of one for a while."""
+        folder = os.path.dirname(relative)
+        while folder and (name := f"{_told(folder)}/") not in self.stamps:
+            self.stamps[name] = _stamp(os.stat(f"{self._root}/{folder}"), is_folder=True)
+            folder = os.path.dirname(folder)
 
     def _content(self, path: str) -> str:
         summed = hashlib.sha256()
@@ -181,6 +199,7 @@ class _Looking:
                 if self._left < 0:
                     raise _TooMuch(f"the protected files hold more than {self._most_bytes} bytes")
                 summed.update(part)
+            self.stamps[_told(os.path.relpath(path, self._root))] = _stamp(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         return summed.hexdigest()
@@ -209,8 +228,10 @@ class _Looking:
         self.programs[f"program {program}"] = Pin(f"{place}: {told}")
         if told and depth < MOST_INTERPRETERS:
             named = _interpreter(place)
-            if named is not None and os.path.isfile(named):
-                self._note(named, named, depth + 1)
+            # One without a root is looked for from where the check is started.
+            real = None if named is None else os.path.join(self._root, named)
+            if named is not None and real is not None and os.path.isfile(real):
+                self._note(clean(named), real, depth + 1)
 
     def _of_program(self, place: str) -> str:
         """Name what a program is where it lies in the workspace; outside it is none of the worker's."""
@@ -226,10 +247,20 @@ class _Looking:
             place = f"{folder.rstrip('/')}/{name}"
             if not _is_program(place):
                 continue
-            at = clean(os.path.relpath(place, self._root))
+            at = _told(os.path.relpath(place, self._root))
             self.programs[at] = Pin(self._of_program(place), _first(name, behind) is not None)
             if len(self.programs) > self._most_files:
                 raise _TooMuch(f"PATH names a directory of the workspace with more than {self._most_files} programs")
+
+
+def _told(relative: str) -> str:
+    """Write a path as a text that no other path has; a name that is no text is told apart by its bytes."""
+    shown = clean(relative)
+    return shown if shown == relative else f"{shown} ({digest(os.fsencode(relative))[:12]})"
+
+
+def _stamp(found: os.stat_result, *, is_folder: bool = False) -> Stamp:
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_ctime_ns, is_folder)
 
 
 def _is_byte_code(relative: str) -> bool:

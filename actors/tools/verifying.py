@@ -16,6 +16,7 @@ from actors.agents.confinement import Confinement
 from actors.agents.entry_text import bounded
 from actors.agents.verification import (
     CommandPasses,
+    CriterionKind,
     EachCompiles,
     FileContains,
     FileEquals,
@@ -35,6 +36,8 @@ TAIL_CHARS: Final = 4_000
 MOST_BYTES: Final = 16_000_000
 # For a check whose files are protected: byte code that lies beside them is none of them, and could be anybody's.
 NO_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": os.devnull}
+
+_PHASES: Final = {CriterionKind.command: "command", CriterionKind.each_compiles: "compiles"}
 
 
 @attrs.frozen
@@ -58,17 +61,27 @@ async def evaluate(
 ) -> Verdict:
     """Look whether a criterion holds in ``root``; ``file`` is the one file of single-file work.
 
-    A command runs behind what ``confinement`` says; without one, behind what this machine can hold.
+    Whatever is run stands behind what ``confinement`` says; without one, behind what this machine can hold.
 
     Cancellation: nothing was decided, and every process of the check is gone.
     """
     if isinstance(criterion, NoCriterion):
         return Verdict("none", "failed", "there is no criterion")
+    try:
+        # A work tree that was turned into a link meanwhile leads to what is not the agent's.
+        Workspace(root)
+    except ToolFailed as error:
+        return Verdict(_PHASES.get(criterion.kind, "contains"), "errored", str(error))
     if isinstance(criterion, CommandPasses):
         return await _command(criterion, root, exec_timeout, may_exec, confinement or Confinement())
     if isinstance(criterion, EachCompiles):
         told, detail = await compile_each(
-            criterion.files, root=root, timeout=exec_timeout, may_read=may_read, may_exec=may_exec
+            criterion.files,
+            root=root,
+            timeout=exec_timeout,
+            may_read=may_read,
+            may_exec=may_exec,
+            confinement=confinement or Confinement(),
         )
         return Verdict("compiles", told, detail[-TAIL_CHARS:])
     try:

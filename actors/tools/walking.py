@@ -94,7 +94,7 @@ def _sorted(found: list[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda each: each.relative))
 
 
-Marks = frozenset[tuple[str, int, int, int]]
+Marks = frozenset[tuple[str, int, int, int, int]]
 
 
 async def note_changes(context: ToolContext, before: Marks | None, after: Marks | None) -> None:
@@ -123,7 +123,7 @@ def _absent() -> FileText:
 
 
 async def marks(workspace: Workspace, most: int) -> Marks | None:
-    """Take a mark of each file (path, size, time, number), to see later whether something changed.
+    """Take a mark of each file (path, size, times, number), to see later whether something changed.
 
     None when there are more than ``most`` entries, or the workspace is gone: then nobody knows.
 
@@ -142,5 +142,6 @@ async def marks(workspace: Workspace, most: int) -> Marks | None:
         except OSError:
             continue
         if not stat.S_ISDIR(mark.st_mode):
-            found.add((each.relative, mark.st_size, mark.st_mtime_ns, mark.st_ino))
+            # A command can put the time of a change back, but not the time at which it did that.
+            found.add((each.relative, mark.st_size, mark.st_mtime_ns, mark.st_ctime_ns, mark.st_ino))
     return frozenset(found) if seen.complete else None

@@ -65,6 +65,10 @@ def test_what_has_a_default_may_be_left_out():
         (lambda: Verification.command(["a"], protect=["tests/../x"]), "protect"),
         (lambda: Verification.command(["a"], protect=["tests/"]), "protect"),
         (lambda: Verification.command(["a"], protect=["a\nb"]), "protect"),
+        # They are held against each file of the workspace, before and after each look; and a model may write them.
+        (lambda: Verification.command(["a"], protect=[f"a{n}" for n in range(101)]), "protect has 101"),
+        (lambda: Verification.command(["a"], protect=["*" + "a" * 4_000] * 3), "protect has 12003"),
+        (lambda: Verification.each_compiles([f"{n}.py" for n in range(1_001)]), "files has 1001"),
         (lambda: Verification.file_contains(""), "text"),
         (lambda: Verification.file_contains(None), "text"),
         (lambda: Verification.file_equals("\ud800"), "text"),

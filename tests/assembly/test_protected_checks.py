@@ -1,6 +1,7 @@
 """The judged cannot change its judge: attacks that make a failing check pass, each with a control that shows it would."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,39 @@ async def test_a_check_that_changes_its_own_judge_while_it_runs_gets_no_verdict(
     evil = "open('tests/test_src.py', 'w').write('')\nraise SystemExit(0)\n"
     _, gates = await ran(work, criterion(protect=True), call("write_file", path="src.py", content=evil))
     assert gates[-1].verdict == "errored" and "tests/test_src.py (changed)" in gates[-1].detail
+
+
+SWAPS = {
+    "a file is put beside and back": ("mv tests/t.sh kept; echo exit 0 > tests/t.sh", "mv -f kept tests/t.sh"),
+    "a file is written over and back": ("cp -p tests/t.sh kept; echo exit 0 > tests/t.sh", "cat kept > tests/t.sh; touch -r kept tests/t.sh"),
+    "a link leads elsewhere and back": ("echo exit 0 > kept; rm tests/t.sh; ln -s ../kept tests/t.sh", "ln -sf ../real.sh tests/t.sh"),
+    "a folder is moved away and back": ("mv tests kept; mkdir tests; echo exit 0 > tests/t.sh", "rm -r tests; mv kept tests"),
+}
+
+
+@pytest.mark.parametrize("attack", SWAPS)
+@pytest.mark.parametrize("protect", [True, False])
+async def test_a_judge_that_is_another_only_while_it_judges_gives_no_verdict(work: Path, attack: str, protect: bool) -> None:
+    """What is under test runs in the check, and commands in the background run beside it: all is put back behind it."""
+    swap, back = SWAPS[attack]
+    (work / "real.sh").write_text("exit 1\n")
+    if "link" in attack:
+        (work / "tests" / "t.sh").symlink_to("../real.sh")
+    else:
+        (work / "tests" / "t.sh").write_text("exit 1\n")
+    line = "sh before.sh; sh tests/t.sh; code=$?; sh after.sh; exit $code"
+    verify = Verification.command(["sh", "-c", line], protect=["tests/*"] if protect else [])
+    plants = sh(f"echo {shlex.quote(swap)} > before.sh; echo {shlex.quote(back)} > after.sh")
+    _, gates = await ran(work, verify, plants)
+    assert (work / "tests" / "t.sh").read_text() == "exit 1\n", "all is as it was"
+    assert gates[0].verdict == ("errored" if protect else "passed"), "the control: nobody looks"
+    assert not protect or "was touched while it ran: tests/" in gates[0].detail
+
+
+async def test_a_check_may_make_files_beside_its_judge(work: Path) -> None:
+    verify = Verification.command(["sh", "-c", "touch tests/out; rm tests/out; mkdir -p tests/cache"], protect=["tests/*.py"])
+    _, gates = await ran(work, verify, call("list_dir", path="."))
+    assert [gate.verdict for gate in gates] == ["passed"]
 
 
 class Blind(WorkspaceFiles):

@@ -1,6 +1,7 @@
 """Only an attempt that errored is made again, and only the criterion is: the model is asked nothing."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,39 @@ async def test_who_did_the_work_does_not_review_it_the_second_time_either(work: 
     with pytest.raises(ConfigError, match=told):
         await retry_gate(run_id, store, reviewer=reviewer)
     assert len(store.gate_attempts(run_id)) == 1
+
+
+@pytest.mark.parametrize(("rule", "host"), [("judge.example", "judge.example:443"), ("judge.*", "judge.example:443"), ("x", "y:1")])
+async def test_a_host_that_the_policy_denies_by_a_rule_is_asked_nothing(work: Path, rule: str, host: str) -> None:
+    """As when the run began: a default of deny does not keep the reviewer from it, a rule does."""
+
+    class Elsewhere(Scripted):
+        endpoint = host  # type: ignore[assignment]
+
+    store = Store.memory()
+    contract = TaskContract.workspace("go", work, REVIEW).with_max_steps(1)
+    policy = Policy.default().layer("o").deny_net(rule)
+    model = Scripted([ScriptedAnswer(calls=(LOOK,))])
+    result = await run_with(contract, model, store, policy, ApproveAll(), reviewer=judge(UNREADABLE))
+    reviewer = Elsewhere([YES], name="judge", model="judge-1")
+    if rule == "x":
+        assert (await retry_gate(result.run_id, store, reviewer=reviewer)).verdict == "passed", "the control"
+        return
+    with pytest.raises(ConfigError, match=f"judge.example:443 may not be reached: the rule {re.escape(repr(rule))} of o denies it"):
+        await retry_gate(result.run_id, store, reviewer=reviewer)
+    assert reviewer.calls == 0 and len(store.gate_attempts(result.run_id)) == 1
+
+
+async def test_what_stood_around_the_command_is_written_down_again(work: Path) -> None:
+    store = Store.memory()
+    run_id = await ended(store, work, Verification.command(["./made.sh"]))
+    before = store.select("SELECT step, ordinal, mode, backend, net, not_held FROM sandbox_events")
+    await retry_gate(run_id, store)
+    after = store.select("SELECT step, ordinal, mode, backend, net, not_held FROM sandbox_events")
+    assert len(before) == 1 and after == before * 2
+    told = [each for each in (json.loads(row.event) for row in store.trace(run_id)) if each["kind"] == "sandbox"]
+    assert [each.get("again", False) for each in told] == [False, True]
+    checked(store, run_id)
 
 
 async def test_a_review_that_fails_again_is_errored_and_charged(work: Path) -> None:

@@ -13,6 +13,7 @@ from actors.agents.contract import RetryPolicy, TaskContract
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.ports import Completion, CompletionRequest
+from actors.agents.review_text import SYSTEM
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.tree import Tree
 from actors.agents.verification import Verification
@@ -32,6 +33,7 @@ from actors.store.store import Store
 from actors.testing.dying_store import Death, open_dying_store
 from actors.testing.goal_model import GoalModel, call, spawn
 from actors.tools.exec import Exec
+from actors.tools.walking import SKIPPED_DIRECTORIES
 
 LIMITS = Containment(10, 4, 2, 10**6)
 REVIEW = Verification.review("is it kind?")
@@ -188,6 +190,22 @@ async def test_why_a_text_is_not_there_is_said(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("tool", ["exec", "shell"])
+async def test_a_command_that_puts_size_and_time_of_a_file_back_does_not_hide_the_change(tmp_path: Path, tool: str) -> None:
+    (work_of(tmp_path) / "a.txt").write_text("kind\n")
+    (work_of(tmp_path) / "a.sh").write_text("touch -r a.txt t; echo evil > a.txt; touch -r t a.txt; rm t")
+    line = "sh a.sh"
+    runs = call("exec", argv=line.split()) if tool == "exec" else call("shell", line=line)
+    reviewer = says("no")
+    await ran(contract_of(tmp_path, steps=1), author(runs), reviewer)
+    why = {"not_kept": "a command changed it, and nobody had read it before"}
+    assert shown(reviewer)["changes"] == [{"path": "a.txt", "before": why, "after": {"text": "evil\n"}}]
+
+
+def test_the_reviewer_is_told_where_what_commands_did_is_not_seen() -> None:
+    assert all(each in SYSTEM for each in SKIPPED_DIRECTORIES)
+
+
 async def test_where_nobody_could_see_what_a_command_changed_the_reviewer_is_told_so(tmp_path: Path) -> None:
     for number in range(5):
         (work_of(tmp_path) / f"f{number}").write_text("x")
@@ -212,6 +230,24 @@ async def test_what_the_worker_may_not_read_does_not_reach_the_reviewer(tmp_path
     # The control: without the rule, both texts would have gone.
     await ran(contract_of(tmp_path, steps=1), author(call("write_file", path="k.pem", content="canary2")), reviewer2 := says("no"))
     assert "other" in str(shown(reviewer2))
+
+
+async def test_a_file_that_held_a_credential_is_not_kept_and_its_change_is_told(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whoever reads it sees a mark in place of the key; to write that mark back is a change like any other."""
+    monkeypatch.setenv("MY_API_KEY", "canary-0123456789abcdef")
+    (work_of(tmp_path) / "n.txt").write_text("key canary-0123456789abcdef\n")
+    (work_of(tmp_path) / "plain.txt").write_text("key\n")
+    store, reviewer = Store.memory(), says("no", "no")
+    calls = [call("write_file", path=name, content="key [secret]\n") for name in ("n.txt", "plain.txt")]
+    result = await ran(contract_of(tmp_path, steps=2), author(*calls), reviewer, store)
+    after = {"text": "key [secret]\n"}
+    why = {"not_kept": "it held a credential, and its text is not kept"}
+    assert shown(reviewer)["changes"] == [
+        {"path": "n.txt", "before": why, "after": after},
+        {"path": "plain.txt", "before": {"text": "key\n"}, "after": after},
+    ]
+    assert "canary" not in str(store.select("SELECT * FROM snapshots")) + str(reviewer.requests)
+    assert store.files_before(result.run_id)["plain.txt"].text == "key\n", "the control"
 
 
 async def test_the_one_file_of_single_file_work_is_reviewed(tmp_path: Path) -> None:
@@ -385,6 +421,34 @@ async def test_self_review_and_a_missing_reviewer_are_refused_before_the_first_c
         await ran(contract, case.model, case.reviewer, store)
     assert [place for place, _ in refused.value.problems] == ["reviewer"]
     assert case.model.calls == 0 and store.runs() == []
+
+
+class Alias(Scripted):
+    """Is asked under one name and answers under another, as an endpoint with names of its own does."""
+
+    served = "vendor/Configured-Model"
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        return attrs.evolve(await super().complete(request), model=self.served)
+
+
+@pytest.mark.parametrize(("served", "verdict"), [("vendor/Configured-Model", "errored"), ("another", "passed")])
+@pytest.mark.parametrize("deep", [False, True])
+async def test_the_runs_own_model_under_another_name_gives_no_verdict(
+    tmp_path: Path, served: str, verdict: str, deep: bool
+) -> None:
+    reviewer = Alias([ScriptedAnswer(text='{"verdict": "yes"}')], model="judge-1")
+    reviewer.served = served
+    if deep:
+        result, store = await tree_of(tmp_path, {"kind": "review", "rubric": "kind?"}, reviewer)
+        [judged] = store.children(result.run_id)
+    else:
+        result = await ran(contract_of(tmp_path, steps=1), author(WRITES), reviewer, store := Store.memory())
+        judged = result.run_id
+    [gate] = store.gate_attempts(judged)
+    assert gate.verdict == verdict
+    assert verdict == "passed" or f"the reviewer answered as {served}, and configured-model did the work" in gate.detail
+    checked(store, result.run_id)
 
 
 async def test_self_review_that_the_operator_allows_is_by_the_runs_own_provider(tmp_path: Path) -> None:

@@ -152,6 +152,29 @@ async def test_many_changes_are_named_in_part_and_counted(work: Path) -> None:
     assert said is not None and said.count("(new)") == 5 and said.endswith("and 4 more")
 
 
+async def test_a_work_tree_that_became_a_link_is_looked_at_by_nobody(work: Path) -> None:
+    (work / ".worktrees").mkdir()
+    os.symlink("../tests", work / ".worktrees" / "child")
+    tree = str(work / ".worktrees" / "child")
+    assert FILES.text_of(tree, "test_a.py").state is Kept.unkept
+    with pytest.raises(ConfigError, match="is a link by now"):
+        await FILES.pin(check("*"), tree)
+    assert FILES.text_of(str(work / "tests"), "test_a.py").state is Kept.text, "the control"
+
+
+@pytest.mark.parametrize("globs", [("tests/*",), ("*",)])
+async def test_names_that_look_alike_are_two_files(work: Path, globs: tuple[str, ...]) -> None:
+    """No text can hold such a name, so it is written down cleaned; that must not make one note of two."""
+    places = [work / "tests" / os.fsdecode(name) for name in (b"\xff.py", b"\xfe.py", "\ufffd.py".encode())]
+    for place in places:
+        place.write_bytes(b"old")
+    for place in places:
+        then = Pins.from_json((await FILES.pin(check(*globs), str(work))).to_json())
+        place.write_bytes(b"new")
+        said = then.change_to(await FILES.pin(check(*globs), str(work)))
+        assert said is not None and said.count("(changed)") == 1
+
+
 async def test_folders_nested_deeper_than_calls_may_be_are_looked_at(work: Path) -> None:
     def meddle() -> None:
         here = os.open(work / "tests", os.O_RDONLY)
@@ -201,17 +224,22 @@ async def passed(root: Path, criterion: Verification) -> bool:
     return found.verdict == "passed"
 
 
-@pytest.mark.parametrize("place", ["ws", "relative", "empty"])
-async def test_a_program_put_in_front_of_the_checks_own_is_named(root: Path, monkeypatch, place: str) -> None:
-    path = {"ws": str(root / "bin"), "relative": "bin", "empty": ""}[place]
-    monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+async def test_a_program_put_in_front_of_the_checks_own_is_named(root: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")
     criterion = check(argv=("false",))
-    folder = root if place == "empty" else root / "bin"
     assert not await passed(root, criterion)
-    said = await change(root, criterion, lambda: program(folder / "false"))
+    said = await change(root, criterion, lambda: program(root / "bin" / "false"))
     assert said is not None and "program false (changed)" in said
     # The control: without a look at what is run, the check passes now.
     assert await passed(root, criterion)
+
+
+@pytest.mark.parametrize("path", ["bin", ""])
+async def test_a_program_in_a_place_that_is_relative_is_not_run(root: Path, monkeypatch, path: str) -> None:
+    monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+    criterion = check(argv=("false",))
+    assert await change(root, criterion, lambda: program(root / path / "false")) is None
+    assert not await passed(root, criterion)
 
 
 async def test_a_program_put_in_front_of_one_that_the_check_runs_is_named(root: Path, monkeypatch) -> None:
@@ -284,6 +312,16 @@ def poison(root: Path) -> None:
     py_compile.compile(str(real), doraise=True)
     real.write_bytes(source)
     os.utime(real, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+async def test_a_first_line_without_a_root_is_meant_from_the_workspace(root: Path, monkeypatch) -> None:
+    """So the system finds it, which starts a check there."""
+    (root / "bin").mkdir()
+    program(root / "bin" / "interpreter", "#!/bin/sh\nexit 1\n")
+    program(root / "check", "#!bin/interpreter\n")
+    criterion = check(argv=("./check",))
+    said = await change(root, criterion, lambda: program(root / "bin" / "interpreter", "#!/bin/sh\nexit 0\n"))
+    assert said is not None and "bin/interpreter" in said
 
 
 async def test_byte_code_that_somebody_left_is_not_what_a_protected_check_runs(root: Path) -> None:

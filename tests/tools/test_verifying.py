@@ -6,6 +6,8 @@ import shlex
 import pytest
 import trio
 
+from actors.agents.confinement import Confinement
+from actors.agents.contract import ExecSandbox
 from actors.agents.ports import Verifier
 from actors.agents.verification import Verification
 from actors.tools import verifying
@@ -183,6 +185,37 @@ async def test_the_tail_of_the_output_is_kept(root):
 
 async def test_no_criterion_never_passes(root):
     assert await judged(Verification.none(), root) == Verdict("none", "failed", "there is no criterion")
+
+
+@pytest.mark.parametrize(
+    ("criterion", "phase"),
+    [
+        (Verification.workspace_file_contains("a.py", "x"), "contains"),
+        (Verification.each_compiles(["a.py"]), "compiles"),
+        (Verification.command(["sh", "-c", "touch made"]), "command"),
+    ],
+)
+async def test_a_work_tree_that_became_a_link_is_judged_by_nobody(root, criterion, phase):
+    """Whoever works above may turn it into one; what lies behind it is not the agent's, and is not touched."""
+    (root / "there").mkdir()
+    (root / "there" / "a.py").write_text("x = 1\n")
+    (root / ".worktrees").mkdir()
+    tree = root / ".worktrees" / "child"
+    os.symlink("../there", tree)
+    got = await evaluate(
+        criterion,
+        root=str(tree),
+        file=None,
+        exec_timeout=5.0,
+        may_read=lambda _: True,
+        may_exec=lambda _: True,
+        confinement=Confinement(ExecSandbox.full_access),
+    )
+    assert (got.phase, got.verdict) == (phase, "errored") and "is a link by now" in got.detail
+    assert not (root / "there" / "made").exists()
+    tree.unlink()
+    (root / "there").rename(tree)
+    assert (await judged(criterion, tree)).verdict == "passed", "the control: the tree itself"
 
 
 async def test_a_criterion_that_nothing_evaluates_yet_is_errored(root):
