@@ -28,11 +28,10 @@ import attrs
 
 from actors.agents.entry_text import bounded, clean
 from actors.agents.globs import GlobSet
-from actors.agents.policy import Decision, Effect, Layer, stricter
+from actors.agents.policy import RISKY_LAYER, Decision, Effect, Layer, stricter
 from actors.agents.ports import Act
 from actors.agents.risky_programs import Argv, Wrapping, wrapping_of
 
-RISKY_LAYER: Final = "risky-programs"
 # Deeper in each other than anybody means them.
 MOST_NESTED: Final = 6
 

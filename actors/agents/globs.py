@@ -21,6 +21,10 @@ import attrs
 from actors.agents.platform_names import HERE, Platform, fold_glob, fold_target
 
 MOST_CHARACTERS: Final = 4_096
+# In small letters. An address has no longer number; of a long text none would be made without need.
+_NUMBER: Final = re.compile(r"0[0-7]{0,12}|[1-9][0-9]{0,9}|0x[0-9a-f]{1,12}")
+# One host, and a port with a wildcard. Without a dot it may be the beginning of an IPv6 address.
+_ANY_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:*?\[\]]*\.[^:*?\[\]]*)):(?P<port>[0-9*?]+)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -53,6 +57,8 @@ def path_glob_problem(glob: str) -> str | None:
 
 def net_glob_problem(glob: str) -> str | None:
     """Say why a sound glob could never match ``host:port``, None when it could."""
+    if not glob.isascii():
+        return "can match nothing, since hosts are judged in their ASCII form; write xn--..."
     if any(letter in "/@\\" or letter.isspace() for letter in glob):
         return "can match nothing, since a net target is host:port; write the host, or host:port, alone"
     return None
@@ -118,7 +124,10 @@ def path_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
 
 def net_glob(glob: str) -> str:
     """Give a net glob in the spelling that `net_names` uses for targets."""
-    host, port = _host_and_port(glob.lower())
+    text = glob.lower()
+    host, port = _host_and_port(text)
+    if port is None and (found := _ANY_PORT.fullmatch(text)):
+        host, port = found["six"] or found["name"], found["port"]
     if "*" not in host and "?" not in host:
         host = _host(host)
     return host if port is None else _joined(host, port)
@@ -127,7 +136,7 @@ def net_glob(glob: str) -> str:
 def net_names(target: str) -> tuple[str, ...]:
     """Give the names by which a rule may call a ``host:port``: with the port, and the host alone.
 
-    Hosts have no case, no final dot, and an IPv6 address has one spelling. This
+    Hosts have no case, no final dot, and an address has one spelling. This
     is no path: nothing of it is resolved or cut at a slash.
     """
     host, port = _host_and_port(target.lower())
@@ -142,11 +151,11 @@ def _host_and_port(text: str) -> tuple[str, str | None]:
         if not rest:
             return host, None
         if rest.startswith(":") and _is_port(rest[1:]):
-            return host, rest[1:]
+            return host, _port(rest[1:])
         return text, None
     host, colon, port = text.rpartition(":")
     if colon and ":" not in host and _is_port(port):
-        return host, port
+        return host, _port(port)
     return text, None
 
 
@@ -154,13 +163,32 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
+def _port(port: str) -> str:
+    return port.lstrip("0") or "0"
+
+
 def _host(host: str) -> str:
     if ":" in host:
         try:
-            return ipaddress.ip_address(host).compressed
+            address = ipaddress.IPv6Address(host)
         except ValueError:
             return host
-    return host[:-1] if host.endswith(".") else host
+        return str(address.ipv4_mapped or address)
+    bare = host[:-1] if host.endswith(".") else host
+    return _ipv4(bare) or bare
+
+
+def _ipv4(host: str) -> str | None:
+    """Read an address as systems do: one to four numbers, octal, hexadecimal, the last one for all that is left."""
+    parts = host.split(".")
+    if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
+        return None
+    numbers = [int(each, 16 if each[1:2] == "x" else 8 if each[0] == "0" else 10) for each in parts]
+    room = 256 ** (5 - len(parts))
+    if any(number > 255 for number in numbers[:-1]) or numbers[-1] >= room:
+        return None
+    whole = numbers[-1] + sum(number << (24 - 8 * place) for place, number in enumerate(numbers[:-1]))
+    return str(ipaddress.IPv4Address(whole))
 
 
 def _joined(host: str, port: str) -> str:

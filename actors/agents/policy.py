@@ -43,6 +43,9 @@ MOST_RULES: Final = 1_000
 MOST_RULE_CHARACTERS: Final = 32_768
 MOST_NAME: Final = 200
 LIMITS_LAYER: Final = "limits"
+RISKY_LAYER: Final = "risky-programs"
+_NO_LAYERS: Final = (LIMITS_LAYER, RISKY_LAYER)
+NOT_ASCII: Final = "<host that is not in its ASCII form>"
 TOO_LONG: Final = f"<target over {MOST_CHARACTERS} characters>"
 
 
@@ -202,7 +205,7 @@ def _name_problem(name: object) -> str | None:
         return f"must have a text as its name, not {type(name).__name__}"
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         return f"must have a name of 1 to {MOST_NAME} printable characters"
-    return None
+    return "needs another name; decisions that stand in no file carry that name" if name in _NO_LAYERS else None
 
 
 @attrs.frozen
@@ -271,11 +274,14 @@ class Policy:
 
         ``target`` is a resolved path relative to the root (or an absolute one), a
         program or a joined command line, ``host:port``, or the name of an agent.
-        One of more than 4,096 characters is denied by a rule that stands in no file.
+        One of over 4,096 characters, or a host that is not in ASCII, is denied by a rule that stands in no file.
         """
         act = Act(act)
         if len(target) > MOST_CHARACTERS:
             return Decision(Effect.deny, TOO_LONG, LIMITS_LAYER)
+        if act is Act.net and not target.isascii():
+            # Libraries make a name of it that no rule was held against, and not all of them the same.
+            return Decision(Effect.deny, NOT_ASCII, LIMITS_LAYER)
         default = self.defaults.of(act)
         if not self._has_rules:
             return Decision(default)
@@ -457,7 +463,7 @@ class Policy:
         """
         try:
             plain = json.loads(text, object_pairs_hook=_no_repeats)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError((at, f"is no JSON: {error}")) from None
         return _read_policy(plain, at)
 

@@ -22,8 +22,8 @@ from typing import Final
 
 import attrs
 
-from actors.agents.exec_judging import RISKY_LAYER, Judged, effect_of, judge_command
-from actors.agents.policy import MOST_RULE_CHARACTERS, Decision, Defaults, Effect, Layer, Policy, Rule
+from actors.agents.exec_judging import Judged, effect_of, judge_command
+from actors.agents.policy import MOST_RULE_CHARACTERS, RISKY_LAYER, Decision, Defaults, Effect, Layer, Policy, Rule
 from actors.agents.ports import Act
 
 LAYER: Final = "remembered"

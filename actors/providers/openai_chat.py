@@ -98,8 +98,8 @@ class OpenAIChat(Closing):
         self._http_timeout = httpx.Timeout(None, connect=self._timeouts.connect).as_dict()
         address = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
         parts = _split_address(address)
-        self._endpoint = _endpoint(parts)
         self._url = httpx.URL(address.rstrip("/") + "/chat/completions")
+        self._endpoint = _endpoint(self._url)
         vendor = parts.hostname == "api.openai.com"
         self._key = _checked_key(api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", ""))
         if vendor and not self._key:
@@ -418,9 +418,10 @@ def _split_address(address: str) -> SplitResult:
     return parts
 
 
-def _endpoint(parts: SplitResult) -> str:
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+def _endpoint(url: httpx.URL) -> str:
+    # As it is connected to: a host in other letters has a name of its own in ASCII.
+    host = url.raw_host.decode("ascii")
+    port = url.port or (443 if url.scheme == "https" else 80)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from actors.agents.globs import MOST_CHARACTERS
 from actors.agents.policy import (
     MOST_RULES,
+    NOT_ASCII,
     TOO_LONG,
     Decision,
     Defaults,
@@ -239,6 +240,29 @@ def test_a_spawn_is_governed_by_its_own_act_only():
 def test_a_target_too_long_to_judge_is_denied_by_a_named_rule(act, policy):
     assert policy.explain(act, "a" * (MOST_CHARACTERS + 1)) == Decision(Effect.deny, TOO_LONG, "limits")
     assert policy.explain(act, "a" * MOST_CHARACTERS).rule is None
+
+
+@pytest.mark.parametrize("host", ["b\xfccher.example", "\uff45xample.com", "example\u3002com", "exam\xadple.com", "\u0435xample.com"])
+@pytest.mark.parametrize("policy", [Policy.permissive().layer("o").deny_net("example.com"), Policy.default().layer("o").allow_net("*")])
+def test_a_host_that_is_not_in_its_ascii_form_is_denied_by_a_named_rule(host, policy):
+    """Libraries resolve it to another name than the one that rules are written about."""
+    assert policy.explain(Act.net, f"{host}:443") == Decision(Effect.deny, NOT_ASCII, "limits")
+    assert policy.explain(Act.net, "xn--bcher-kva.example:443").effect is policy.explain(Act.net, "other.example:443").effect
+    with pytest.raises(ConfigError, match="hosts are judged in their ASCII form; write xn--"):
+        policy.layer("more").deny_net(host)
+
+
+@pytest.mark.parametrize("name", ["risky-programs", "limits"])
+def test_a_layer_cannot_have_the_name_that_decisions_without_a_rule_carry(name):
+    """A deny of such a layer would be taken for one of these, which count for less."""
+    told = "decisions that stand in no file carry that name"
+    with pytest.raises(ConfigError, match=told):
+        Policy.default().layer(name)
+    with pytest.raises(ConfigError, match=told) as refused:
+        Policy.from_dict({"layers": [{"name": name, "rules": []}]})
+    assert [place for place, _ in refused.value.problems] == ["policy.layers[0].name"]
+    with pytest.raises(ValueError, match=told):
+        Layer(name, (Rule("exec", "deny", "rm*"),))
 
 
 def test_every_builder_adds_its_own_act_and_effect():

@@ -8,9 +8,8 @@ import attrs
 import pytest
 import trio
 
-from actors.agents.exec_judging import RISKY_LAYER
 from actors.agents.outcomes import OutcomeKind
-from actors.agents.policy import Policy
+from actors.agents.policy import RISKY_LAYER, Policy
 from actors.agents.ports import Act, Approval, ApprovalRequest, CompletionRequest
 from actors.agents.rows import AttemptBegun, StepDone
 from actors.assembly.recovering import Retry

@@ -253,7 +253,7 @@ UNREADABLE = {
     "a rule without an act": '{"layers": [{"name": "l", "rules": [{"effect": "allow", "glob": "*"}]}]}',
     "a malformed deny": '{"layers": [{"name": "l", "rules": [{"act": "exec", "effect": "deny", "glob": ""}]}]}',
     "a key twice": '{"defaults": {"exec": "deny"}, "defaults": {"exec": "allow"}}',
-    "a misspelt default": '{"defaults": {"exe": "deny"}}', "a number": "7",
+    "a misspelt default": '{"defaults": {"exe": "deny"}}', "a number": "7", "lists in lists": "[" * 200_000, "a long number": "9" * 10_000,
 }  # fmt: skip
 Resume = Callable[[str, Scripted, Store], Any]
 # Everybody says yes, so that only the policy stands in the way.
@@ -345,6 +345,7 @@ async def test_attack_by_a_decision(tmp_path: Path, work: Path, attack: str) -> 
 
 CONTRACTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no JSON": lambda plain: "{",
+    "lists in lists": lambda plain: "[" * 200_000,
     "a list": lambda plain: [plain],
     "gone": lambda plain: None,
     "an unknown key": lambda plain: {**plain, "allow": True},

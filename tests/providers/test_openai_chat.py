@@ -481,6 +481,7 @@ def test_the_vendors_own_address_is_the_default_and_takes_its_headers(monkeypatc
     assert provider._limit_field == "max_completion_tokens"
     assert repr(provider) == "OpenAIChat(name='openai', endpoint='api.openai.com:443', model='m')"
     assert OpenAIChat(base_url="http://[::1]:8080/v1").endpoint == "[::1]:8080"
+    assert OpenAIChat(base_url="http://b\xfccher.example/v1").endpoint == "xn--bcher-kva.example:80"
 
 
 class raw_server:
