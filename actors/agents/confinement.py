@@ -39,10 +39,13 @@ async def unrecorded(_applied: SandboxApplied) -> None:
 class Confinement:
     """What is to stand around a command. ``mode`` None was not asked for by name.
 
-    ``record`` writes down what applied, before the command starts.
+    ``record`` writes down what applied, before the command starts. ``apart_from`` is a
+    workspace that the command has nothing to do with, because it is handed a text:
+    nothing of it is there, nothing can be written, and there is no network.
     """
 
     mode: ExecSandbox | None = None
     policy: Policy = attrs.Factory(Policy.permissive)
     caps: ExecCaps = attrs.Factory(ExecCaps)
     record: Callable[[SandboxApplied], Awaitable[None]] = unrecorded
+    apart_from: str | None = None

@@ -3,6 +3,7 @@
 A checker reads the source from its input: the file is opened by the path guard,
 once, and what is judged is what was opened. Only checkers that parse stand in
 the table: one that follows an include, or runs a macro, would be a look outside.
+A hole in one of them is held by the boundary of the agent, without its workspace.
 
 A checker that is missing, crashes or does not end says nothing of the work: the
 check is errored then, and never passed.
@@ -14,10 +15,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import attrs
+
+from actors.agents.confinement import Confinement, unrecorded
 from actors.agents.entry_text import bounded
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace, shown
-from actors.tools.process import Finished, Status, environment, run
+from actors.tools.process import Finished, Status, environment
+from actors.tools.sandbox import STARTER, SandboxUnavailable, run_confined
 from actors.tools.whole_files import opened, read_bytes
 
 MOST_BYTES: Final = 16_000_000
@@ -62,17 +67,20 @@ async def compile_each(
     timeout: float,
     may_read: Callable[[str], bool],
     may_exec: Callable[[Sequence[str]], bool],
+    confinement: Confinement,
 ) -> Told:
     """Look whether each file compiles; give the verdict and what was seen. ``timeout`` is for one file.
 
-    What is known not to compile fails, whatever could not be looked at beside it.
+    What is known not to compile fails, whatever could not be looked at beside it. The
+    checkers stand behind ``confinement``, and apart from ``root``; what applied is recorded once.
 
     Cancellation: nothing was decided, and every process of the check is gone.
     """
     said: list[str] = []
     verdicts = set()
+    look = _Look(root, timeout, may_read, may_exec, attrs.evolve(confinement, apart_from=root))
     for file in files:
-        verdict, detail = await _compiles(file, root, timeout, may_read, may_exec)
+        verdict, detail = await look.at(file)
         verdicts.add(verdict)
         if verdict != "passed":
             said.append(f"{shown(file)} {detail}")
@@ -80,63 +88,95 @@ async def compile_each(
     return verdict, "\n".join(said)
 
 
-async def _compiles(
-    file: str,
-    root: str,
-    timeout: float,
-    may_read: Callable[[str], bool],
-    may_exec: Callable[[Sequence[str]], bool],
-) -> Told:
-    workspace = Workspace(root)
-    try:
-        relative = workspace.resolve(file)
-        if not may_read(relative):
-            return "errored", "may not be read: the policy does not let it"
-        with opened(workspace, relative) as descriptor:
-            if descriptor is None:
-                return "failed", "does not exist"
-            source = read_bytes(descriptor, MOST_BYTES)
-    except ToolFailed as error:
-        return "errored", f"cannot be looked at: {error}"
-    if source is None:
-        return "errored", f"is larger than {MOST_BYTES} bytes"
-    ending = os.path.splitext(relative)[1].lower()
-    if ending in (".py", ".pyi"):
-        return await _python(relative, source, root, timeout)
-    return await _other(ending, source, root, timeout, may_exec)
+@attrs.define
+class _Look:
+    """One look at some files of a workspace."""
 
+    _root: str
+    _timeout: float
+    _may_read: Callable[[str], bool]
+    _may_exec: Callable[[Sequence[str]], bool]
+    _confinement: Confinement
 
-async def _python(relative: str, source: bytes, root: str, timeout: float) -> Told:
-    if not sys.executable:
-        return "errored", "cannot be looked at: there is no Python to do it"
-    argv = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _PYTHON, relative]
-    finished = await run(argv, cwd=root, timeout=timeout, stdin=source)
-    return _told("python", finished, frozenset({NOT_COMPILING}), timeout)
+    async def at(self, file: str) -> Told:
+        """Look at one file.
 
+        Cancellation: nothing was decided, and its checker is gone.
+        """
+        workspace = Workspace(self._root)
+        try:
+            relative = workspace.resolve(file)
+            if not self._may_read(relative):
+                return "errored", "may not be read: the policy does not let it"
+            with opened(workspace, relative) as descriptor:
+                if descriptor is None:
+                    return "failed", "does not exist"
+                source = read_bytes(descriptor, MOST_BYTES)
+        except ToolFailed as error:
+            return "errored", f"cannot be looked at: {error}"
+        if source is None:
+            return "errored", f"is larger than {MOST_BYTES} bytes"
+        ending = os.path.splitext(relative)[1].lower()
+        try:
+            if ending in (".py", ".pyi"):
+                return await self._python(relative, source)
+            return await self._other(ending, source)
+        except SandboxUnavailable as error:
+            # Says nothing of the work.
+            return "errored", f"cannot be looked at: {error}"
 
-async def _other(
-    ending: str, source: bytes, root: str, timeout: float, may_exec: Callable[[Sequence[str]], bool]
-) -> Told:
-    known = CHECKERS.get(ending)
-    if known is None:
-        return "errored", f"cannot be looked at: nothing here compiles {ending or 'a file without an ending'}"
-    ways, wrong = known
-    name = ways[0][0]
-    program = shutil.which(name, path=_path())
-    if program is None:
-        return "errored", f"cannot be looked at: {name} is unavailable"
-    if _lies_in(root, program):
-        # Whoever works here could have put it there.
-        return "errored", f"cannot be looked at: {name} lies in the workspace, and would judge itself"
-    told = ("errored", "")
-    for argv in ways:
-        if not may_exec(argv):
-            return "errored", f"cannot be looked at: the policy does not allow {' '.join(argv)}"
-        finished = await run([program, *argv[1:]], cwd=root, timeout=timeout, stdin=source)
-        told = _told(name, finished, wrong, timeout)
-        if told[0] != "failed":
-            break
-    return told
+    async def _python(self, relative: str, source: bytes) -> Told:
+        if not sys.executable:
+            return "errored", "cannot be looked at: there is no Python to do it"
+        # Not that of a virtual environment: it may lie in the workspace.
+        argv = [STARTER, "-I", "-S", "-W", "ignore", "-c", _PYTHON, relative]
+        return self._told("python", await self._run(argv, source), frozenset({NOT_COMPILING}))
+
+    async def _other(self, ending: str, source: bytes) -> Told:
+        known = CHECKERS.get(ending)
+        if known is None:
+            return "errored", f"cannot be looked at: nothing here compiles {ending or 'a file without an ending'}"
+        ways, wrong = known
+        name = ways[0][0]
+        program = shutil.which(name, path=_path())
+        if program is None:
+            return "errored", f"cannot be looked at: {name} is unavailable"
+        if _lies_in(self._root, program):
+            # Whoever works here could have put it there.
+            return "errored", f"cannot be looked at: {name} lies in the workspace, and would judge itself"
+        told = ("errored", "")
+        for argv in ways:
+            if not self._may_exec(argv):
+                return "errored", f"cannot be looked at: the policy does not allow {' '.join(argv)}"
+            told = self._told(name, await self._run([program, *argv[1:]], source), wrong)
+            if told[0] != "failed":
+                break
+        return told
+
+    async def _run(self, argv: Sequence[str], source: bytes) -> Finished:
+        finished = await run_confined(
+            argv, cwd="/", timeout=self._timeout, confinement=self._confinement, stdin=source
+        )
+        # The same applies to all of them.
+        self._confinement = attrs.evolve(self._confinement, record=unrecorded)
+        return finished
+
+    def _told(self, checker: str, finished: Finished, wrong: frozenset[int]) -> Told:
+        detail = bounded(finished.output.strip(), DETAIL_CHARS)
+        if finished.hit is not None:
+            # What a cap ended did not end by itself, however it looks.
+            return "errored", f"cannot be looked at: {checker} reached the cap {finished.hit}: {detail}"
+        if finished.status is Status.exited and finished.code == 0:
+            return "passed", ""
+        if finished.status is Status.exited and finished.code in wrong:
+            return "failed", f"does not compile ({checker}): {detail}"
+        endings = {
+            Status.exited: f"exit code {finished.code}",
+            Status.signalled: f"signal {finished.code}",
+            Status.timed_out: f"no answer after {self._timeout:g} s",
+        }
+        ended = endings.get(finished.status, "no start")
+        return "errored", f"cannot be looked at: {checker} ended with {ended}: {detail}"
 
 
 def _lies_in(root: str, program: str) -> bool:
@@ -147,17 +187,3 @@ def _lies_in(root: str, program: str) -> bool:
 def _path() -> str:
     """Give the directories of PATH that have a place of their own: a relative one would mean the workspace."""
     return os.pathsep.join(each for each in os.get_exec_path(environment()) if os.path.isabs(each))
-
-
-def _told(checker: str, finished: Finished, wrong: frozenset[int], timeout: float) -> Told:
-    detail = bounded(finished.output.strip(), DETAIL_CHARS)
-    if finished.status is Status.exited and finished.code == 0:
-        return "passed", ""
-    if finished.status is Status.exited and finished.code in wrong:
-        return "failed", f"does not compile ({checker}): {detail}"
-    endings = {
-        Status.exited: f"exit code {finished.code}",
-        Status.signalled: f"signal {finished.code}",
-        Status.timed_out: f"no answer after {timeout:g} s",
-    }
-    return "errored", f"cannot be looked at: {checker} ended with {endings.get(finished.status, 'no start')}: {detail}"

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from actors.agents.entry_text import bounded, clean
+from actors.agents.secret_values import is_secret_name
 from actors.tools.leftovers import MARK, new_mark
 from actors.tools.output import Capture
 from actors.tools.process_end import Printed, end_started, wait_unreaped
@@ -77,8 +78,20 @@ class Through:
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of a command: what is allowed of ours."""
-    return {name: value for name, value in os.environ.items() if name in ALLOWED_ENVIRONMENT or name.startswith("LC_")}
+    """Give the environment of a command: what is allowed of ours, and of PATH the places that are the same anywhere."""
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        # Whoever may send only LC_* to a machine sends keys under such names too.
+        if name in ALLOWED_ENVIRONMENT or (name.startswith("LC_") and not is_secret_name(name))
+    }
+    if "PATH" in given:
+        # A command starts in the workspace: a place that is relative, or empty, would be one where agents write.
+        given["PATH"] = os.pathsep.join(filter(os.path.isabs, given["PATH"].split(os.pathsep)))
+        if not given["PATH"]:
+            # Empty it would name the workspace; left out it is the system's own.
+            del given["PATH"]
+    return given
 
 
 async def start(

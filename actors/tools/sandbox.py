@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -36,19 +36,22 @@ from actors.errors import ToolFailed
 from actors.tools.paths import Workspace
 from actors.tools.process import OUTPUT_BYTES, Finished, Status, Through, environment, not_started, run
 from actors.tools.sandbox_plan import (
+    LOCAL,
     MOST_COVERED,
     OF_FILES,
+    OF_NAMESPACES,
     SOCKET_PLACES,
     Backend,
     Capabilities,
     Grants,
     Net,
     Plan,
-    bubblewrap_argv,
+    bubblewrap_options,
     covered,
     grants_of,
     handled,
     has_rules_for_files,
+    is_below,
     landlock_rules,
     limits_of,
     plan_sandbox,
@@ -59,6 +62,12 @@ from actors.tools.walking import walk
 # So many entries of a workspace are looked at for what the policy denies.
 MOST_LOOKED_AT: Final = 5_000
 PROBE_SECONDS: Final = 10.0
+# Looked in first: what somebody put early in the path is no reason to take it.
+SYSTEM_PLACES: Final = ("/usr/bin", "/bin", "/run/current-system/sw/bin")
+# What stands before every command. Not that of a virtual environment: those lie in workspaces, and whoever
+# writes there could replace it, or tell it by `pyvenv.cfg` to load something else.
+STARTER: Final = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "/")
+_LIBRARY: Final = os.path.realpath(os.path.dirname(os.__file__))
 _BOOT: Final = (
     "import marshal, sys\n"
     "file = open(int(sys.argv[1]), 'rb')\n"
@@ -75,22 +84,25 @@ class SandboxUnavailable(ToolFailed):
 
 @functools.cache
 def detect() -> Capabilities:
-    """Find out what this machine can do, by doing it; some 50 ms the first time, and remembered."""
+    """Find out what this machine can do, by doing it; some 100 ms the first time, and remembered."""
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     if sys.platform != "linux" or not sys.executable:
         return Capabilities(root=root)
     version = _landlock_version()
-    filter = socket_filter(platform.machine())
-    none = Grants(())
-    namespaced = Plan(ExecSandbox.read_only, Backend.landlock, Net.denied, none, namespaces=True)
-    plain = attrs.evolve(namespaced, namespaces=False)
-    usable = version > 0
-    namespaces = usable and _works(namespaced, Capabilities(landlock=version, namespaces=True, root=root))
-    seccomp = usable and filter is not None
-    seccomp = seccomp and _works(plain, Capabilities(landlock=version, seccomp=True, root=root))
-    if usable and not namespaces and not seccomp:
-        usable = _works(attrs.evolve(plain, net=Net.open), Capabilities(landlock=version, root=root))
-    return Capabilities(_bubblewrap(), version if usable else 0, namespaces, seccomp, root)
+    bare = Plan(ExecSandbox.read_only, Backend.landlock, Net.denied, Grants(()))
+    only = Capabilities(landlock=version, root=root)
+    filters = socket_filter(platform.machine()) is not None
+    seccomp = filters and version > 0 and _works(bare, attrs.evolve(only, seccomp=True))
+    spaces = attrs.evolve(only, namespaces=True, seccomp=seccomp, users=True)
+    # Root of a container may not make namespaces, but perhaps one of users to make them in.
+    kinds = [attrs.evolve(spaces, users=False), spaces] if root else [spaces]
+    spaced = attrs.evolve(bare, namespaces=True)
+    with_spaces = next((each for each in kinds if version > 0 and _works(spaced, each)), None)
+    if version > 0 and not seccomp and with_spaces is None and not _works(attrs.evolve(bare, net=Net.open), only):
+        only = attrs.evolve(only, landlock=0)
+    can = with_spaces or attrs.evolve(only, seccomp=seccomp)
+    # One answer for both about users: the other one may have to stand in.
+    return _with_bubblewrap(can, [with_spaces] if with_spaces else kinds, filters)
 
 
 def _landlock_version() -> int:
@@ -106,7 +118,12 @@ def _landlock_version() -> int:
 
 def _works(plan: Plan, can: Capabilities) -> bool:
     """Set a boundary up around nothing, and tell whether that went well."""
-    record = _record(plan, can, [], "/", tempfile.gettempdir(), ExecCaps())
+    try:
+        temporary = tempfile.gettempdir()
+    except OSError:
+        # Said when a command needs one; something that can be mounted does here.
+        temporary = os.devnull
+    record = _record(plan, can, [], "/", temporary, ExecCaps())
     with _started(record) as (through, channel):
         try:
             done = subprocess.run(
@@ -121,28 +138,29 @@ def _works(plan: Plan, can: Capabilities) -> bool:
             )
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0 and not channel.read()
+        plain = Finished(Status.exited, done.returncode, "", 0, 0.0)
+        told = _told(plan, "", "/", plain, channel.read())
+        return (told.status, told.code) == (Status.exited, 0)
 
 
-def _bubblewrap() -> str | None:
-    program = shutil.which("bwrap")
-    if program is None:
-        return None
-    line = [program, "--die-with-parent", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
-    line += ["--dev", "/dev", "--proc", "/proc", "--", "true"]
-    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    try:
-        done = subprocess.run(line, timeout=PROBE_SECONDS, check=False, **quiet)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return program if done.returncode == 0 else None
+def _with_bubblewrap(can: Capabilities, kinds: Sequence[Capabilities], filters: bool) -> Capabilities:
+    """Add the first bubblewrap that works; never one that is named from where we stand."""
+    places = (place for place in (*SYSTEM_PLACES, *os.get_exec_path()) if os.path.isabs(place))
+    programs = (shutil.which("bwrap", path=place) for place in places)
+    plan = Plan(ExecSandbox.read_only, Backend.bubblewrap, Net.denied, Grants(()), namespaces=True)
+    for program in dict.fromkeys(os.path.realpath(each) for each in programs if each):
+        for kind in kinds:
+            for seccomp in (True, False) if filters else (False,):
+                if _works(plan, attrs.evolve(kind, bubblewrap=program, seccomp=seccomp)):
+                    return attrs.evolve(can, bubblewrap=program, users=kind.users, seccomp=seccomp)
+    return can
 
 
 def sandbox_problem(mode: ExecSandbox | None, policy: Policy, root: str) -> str | None:
     """Say why the boundary of a run cannot be held here, and what to do; None when it can. Starts no command."""
     if mode in (None, ExecSandbox.full_access):
         return None
-    return plan_sandbox(mode, grants_of(policy, root, _home()), detect()).problem
+    return _chosen(mode, _existing(grants_of(policy, root, _home()), root), root, detect()).problem
 
 
 # ── which places there are ──────────────────────────────────────────────────
@@ -157,18 +175,45 @@ async def planned(confinement: Confinement, root: str, can: Capabilities) -> Pla
 
     Cancellation: nothing was started.
     """
+    if confinement.apart_from is not None:
+        return _apart(confinement, confinement.apart_from, can)
     grants = grants_of(confinement.policy, root, _home())
     more: list[str] = []
     if confinement.mode is not ExecSandbox.full_access and has_rules_for_files(confinement.policy):
         grants, more = await _with_files(confinement.policy, grants, root)
     above = [path for path in grants.hidden if root.startswith(path + "/")]
     more += [f"read of {path}, in which the workspace lies" for path in above]
-    plan = plan_sandbox(confinement.mode, _existing(grants, root), can)
+    plan = _chosen(confinement.mode, _existing(grants, root), root, can)
     if plan.backend is Backend.none:
         return plan
     if root == "/" and plan.grants.writable:
         return attrs.evolve(plan, problem="the workspace is the whole file system; give contract.root a directory")
     return attrs.evolve(plan, not_held=(*plan.not_held, *more))
+
+
+def _apart(confinement: Confinement, workspace: str, can: Capabilities) -> Plan:
+    """Plan the boundary of a program that is handed a text. What is hidden whole need not be looked through."""
+    grants = Grants((), (*grants_of(confinement.policy, workspace, _home()).hidden, workspace))
+    plan = _chosen(confinement.mode, _existing(grants, "/"), os.path.realpath(workspace), can)
+    return plan if plan.mode is ExecSandbox.full_access else attrs.evolve(plan, mode=ExecSandbox.read_only)
+
+
+def _chosen(mode: ExecSandbox | None, grants: Grants, root: str, can: Capabilities) -> Plan:
+    """Choose a backend, without those that commands could change, or that cannot start where these grants apply."""
+    writable = (root, *grants.writable)
+    unfit: list[str] = []
+    if any(is_below(STARTER, place) for place in writable):
+        unfit.append(f"{STARTER}, which starts commands, is where commands could change it")
+        can = attrs.evolve(can, bubblewrap=None, landlock=0)
+    if can.bubblewrap is not None and any(is_below(can.bubblewrap, place) for place in writable):
+        unfit.append(f"{can.bubblewrap} is where commands could change it")
+        can = attrs.evolve(can, bubblewrap=None)
+    # Bubblewrap starts it inside; the others do before anything is hidden.
+    unseen = [place for place in grants.hidden if is_below(STARTER, place) or is_below(_LIBRARY, place)]
+    if can.bubblewrap is not None and unseen:
+        unfit.append(f"the policy hides {unseen[0]}, where the Python is that starts commands")
+        can = attrs.evolve(can, bubblewrap=None)
+    return plan_sandbox(mode, grants, can, unfit=unfit)
 
 
 async def _with_files(policy: Policy, grants: Grants, root: str) -> tuple[Grants, list[str]]:
@@ -225,8 +270,8 @@ class Boundary:
 
     plan: Plan
     caps: ExecCaps
+    cwd: str
     _can: Capabilities
-    _cwd: str
     _temporary: str | None
 
     @contextmanager
@@ -236,18 +281,18 @@ class Boundary:
         The block must last as long as the command: when it is left, whatever still runs is ended.
 
         Raises:
-            OSError, ValueError: the program cannot be started.
+            OSError, ValueError: nothing can be started, or never this program.
         """
         if self._temporary is None:
             yield None, None
             return
-        record = _record(self.plan, self._can, argv, self._cwd, self._temporary, self.caps)
+        record = _record(self.plan, self._can, argv, self.cwd, self._temporary, self.caps)
         with _started(record, {"TMPDIR": self._temporary}) as started:
             yield started
 
     def told(self, program: str, finished: Finished, said: bytes) -> Finished:
         """Read from what a channel said what the end of a command alone does not tell."""
-        return _told(self.plan, program, self._cwd, finished, said)
+        return _told(self.plan, program, self.cwd, finished, said)
 
 
 @asynccontextmanager
@@ -271,14 +316,14 @@ async def boundary(
         raise SandboxUnavailable(plan.problem)
     await confinement.record(SandboxApplied(plan.mode, plan.backend, plan.net, plan.not_held))
     if plan.backend is Backend.none and not limits_of(confinement.caps):
-        yield Boundary(plan, confinement.caps, can, cwd, None)
+        yield Boundary(plan, confinement.caps, cwd, can, None)
         return
     try:
         temporary = _private_directory()
     except OSError as error:
         raise SandboxUnavailable(f"no private directory can be made: {error.strerror}") from error
     try:
-        yield Boundary(plan, confinement.caps, can, cwd, temporary)
+        yield Boundary(plan, confinement.caps, cwd, can, temporary)
     finally:
         await _remove(temporary)
 
@@ -321,21 +366,35 @@ async def run_confined(
     """
     if not _is_directory(cwd):
         return not_started(argv[0], cwd, FileNotFoundError(errno.ENOENT, "gone"))
-    wall = confinement.caps.wall_seconds
-    timeout = timeout if wall is None else min(timeout, wall)
     async with boundary(confinement, cwd, capabilities) as around:
-        with ExitStack() as opened:
-            try:
-                through, channel = opened.enter_context(around.behind(argv))
-            except (OSError, ValueError) as error:
-                # No such program, no descriptor left, a NUL in the line.
-                return not_started(argv[0], cwd, error)
-            finished = await run(
-                argv, cwd=cwd, timeout=timeout, stdin=stdin, limit=limit, more=more, through=through
-            )
-            said = b"" if channel is None else channel.read()
-    finished = _told(around.plan, argv[0], cwd, finished, said)
-    return attrs.evolve(finished, hit=finished.hit or _hit(finished, confinement.caps, timeout))
+        return await run_behind(around, argv, timeout=timeout, stdin=stdin, limit=limit, more=more)
+
+
+async def run_behind(
+    around: Boundary,
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    stdin: bytes = b"",
+    limit: int = OUTPUT_BYTES,
+    more: Mapping[str, str] | None = None,
+) -> Finished:
+    """Run one of several commands behind a boundary that is set up, where it was set up.
+
+    Cancellation: as `run`.
+    """
+    cwd, wall = around.cwd, around.caps.wall_seconds
+    timeout = timeout if wall is None else min(timeout, wall)
+    with ExitStack() as opened:
+        try:
+            through, channel = opened.enter_context(around.behind(argv))
+        except (OSError, ValueError) as error:
+            # No descriptor left, a NUL in the line.
+            return not_started(argv[0], cwd, error)
+        finished = await run(argv, cwd=cwd, timeout=timeout, stdin=stdin, limit=limit, more=more, through=through)
+        said = b"" if channel is None else channel.read()
+    finished = around.told(argv[0], finished, said)
+    return attrs.evolve(finished, hit=finished.hit or _hit(finished, around.caps, timeout))
 
 
 def _hit(finished: Finished, caps: ExecCaps, timeout: float) -> str | None:
@@ -367,24 +426,26 @@ async def _remove(temporary: str) -> None:
 
 def _told(plan: Plan, program: str, cwd: str, finished: Finished, said: bytes) -> Finished:
     """Read from the status pipe what the end alone does not tell."""
+    began = plan.backend is not Backend.bubblewrap
     for line in said.decode("utf-8", "replace").splitlines():
         stage, _, rest = line.partition("\0")
         number, _, text = rest.partition("\0")
-        if stage == "hit":
+        if stage == "begun":
+            began = True
+        elif stage == "ended" and finished.code is not None:
+            # Bubblewrap tells a signal as a code.
+            status = Status.signalled if os.WIFSIGNALED(int(number)) else Status.exited
+            finished = attrs.evolve(finished, status=status, code=abs(os.waitstatus_to_exitcode(int(number))))
+        elif stage == "hit":
             finished = attrs.evolve(finished, hit=text)
         elif stage == "exec":
             return not_started(program, cwd, OSError(int(number), text) if int(number) else ValueError(text))
         elif stage == "setup":
             return Finished(Status.not_started, None, f"the sandbox could not be set up ({text})", 0, finished.seconds)
-    if plan.backend is not Backend.bubblewrap or finished.status is not Status.exited or finished.code is None:
+    if began or finished.status is not Status.exited:
         return finished
-    if b'"child-pid"' not in said:
-        why = f"the sandbox could not be set up ({finished.output.strip()[:500]})"
-        return Finished(Status.not_started, None, why, 0, finished.seconds)
-    if 128 < finished.code <= 192:
-        # It tells a signal only so. Whoever exits with such a number by itself is read as killed: that never passes.
-        return attrs.evolve(finished, status=Status.signalled, code=finished.code - 128)
-    return finished
+    why = f"the sandbox could not be set up ({finished.output.strip()[:500]})"
+    return Finished(Status.not_started, None, why, 0, finished.seconds)
 
 
 def _record(
@@ -396,53 +457,33 @@ def _record(
     covers = [*plan.grants.hidden, *(path for path in SOCKET_PLACES if os.path.exists(path))]
     behind = None
     if plan.backend is Backend.bubblewrap:
-        with_sockets = attrs.evolve(plan, grants=attrs.evolve(plan.grants, hidden=tuple(covers)))
-        behind = _behind_bubblewrap(with_sockets, can, argv, cwd, temporary)
+        full = attrs.evolve(plan, grants=attrs.evolve(plan.grants, hidden=tuple(covers)))
+        behind = can.bubblewrap, bubblewrap_options(full, can, cwd=cwd, temporary=temporary, is_directory=os.path.isdir)
     rules = landlock_rules(plan, temporary, can.landlock, _names_in) if restricts else ()
-    cut = restricts and plan.net is Net.denied
+    cut = plan.backend is not Backend.none and plan.net is Net.denied
+    filter = socket_filter(platform.machine(), OF_NAMESPACES if plan.namespaces else LOCAL) if can.seccomp else None
     return {
         "argv": [os.fsencode(part) for part in argv],
-        "line": behind,
+        "behind": behind,
         "programs": _programs(argv),
         "shared_memory": os.path.isdir("/dev/shm"),
         "cwd": os.fsencode(cwd),
-        "not_ours": {b"LC_CTYPE"} - {os.fsencode(name) for name in environment()},
+        # Python sets the one, bubblewrap the other.
+        "not_ours": {b"LC_CTYPE", b"PWD"} - {os.fsencode(name) for name in environment()},
         "limits": limits_of(caps),
         "memory": caps.memory_bytes or 0,
         "restricts": restricts,
         "namespaces": namespaces,
-        "new_user": namespaces and not can.root,
+        "new_user": namespaces and can.users,
         "no_net": cut,
-        "filter": (socket_filter(platform.machine()) or b"") if cut and not namespaces else b"",
+        "filter": filter if cut and filter is not None else b"",
         "writable": [os.fsencode(path) for path in (*plan.grants.writable, temporary)],
         "protected": [os.fsencode(path) for path in plan.grants.protected],
         "hidden": [os.fsencode(path) for path in covers],
         "handled": handled(can.landlock) if restricts else (),
         "rules": [(os.fsencode(rule.path), rule.access, OF_FILES) for rule in rules],
-        "keep_status": plan.backend is Backend.bubblewrap,
+        "inside": behind is not None,
     }
-
-
-def _behind_bubblewrap(
-    plan: Plan, can: Capabilities, argv: Sequence[str], cwd: str, temporary: str
-) -> Callable[[int], list[str]]:
-    """Give what writes the command line, once the number of the status pipe is known.
-
-    Raises:
-        OSError: the program is not there, or cannot be run.
-    """
-    assert can.bubblewrap is not None
-    _find(argv[0], cwd)
-    return functools.partial(
-        bubblewrap_argv,
-        plan,
-        argv,
-        program=can.bubblewrap,
-        cwd=cwd,
-        temporary=temporary,
-        root=can.root,
-        is_directory=os.path.isdir,
-    )
 
 
 def _programs(argv: Sequence[str]) -> list[bytes]:
@@ -455,19 +496,6 @@ def _programs(argv: Sequence[str]) -> list[bytes]:
     if "/" in argv[0]:
         return [os.fsencode(argv[0])]
     return [os.fsencode(os.path.join(place, argv[0])) for place in os.get_exec_path(environment())]
-
-
-def _find(program: str, cwd: str) -> None:
-    """Look for a program as the kernel would; bubblewrap would not tell a missing one from a failing one.
-
-    Raises:
-        OSError: it is not there, or cannot be run.
-    """
-    place = os.path.join(cwd, program) if "/" in program else shutil.which(program, path=environment().get("PATH"))
-    if place is None or not os.path.exists(place):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    if not os.access(place, os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @functools.cache
@@ -500,22 +528,33 @@ def _started(record: dict[str, Any], env: dict[str, str] | None = None) -> Itera
         lifeline, held = os.pipe()
         handles += (lifeline, held)
         os.set_blocking(told, False)
-        line = record.pop("line")
-        if line:
-            words = line(status)
-            record["argv"], record["programs"] = [os.fsencode(part) for part in words], _programs(words)
-        file = os.memfd_create("actors-command")
+        behind = record.pop("behind")
+        file = _in_memory(_code() + marshal.dumps(record))
         handles.append(file)
-        _write_all(file, _code() + marshal.dumps(record))
-        os.lseek(file, 0, os.SEEK_SET)
-        argv = [sys.executable, "-I", "-S", "-c", _BOOT, *map(str, (file, status, lifeline))]
-        yield Through(argv, (file, status, lifeline), env or {}), Channel(told)
+        argv = [STARTER, "-I", "-S", "-c", _BOOT, *map(str, (file, status, lifeline))]
+        passed = [file, status, lifeline]
+        if behind is not None:
+            program, options = behind
+            # In a file: there may be more of them than a command line holds.
+            given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in options))
+            handles.append(given)
+            passed.append(given)
+            argv = [program, "--args", str(given), "--", *argv]
+        yield Through(argv, tuple(passed), env or {}), Channel(told)
     finally:
         for handle in handles:
             os.close(handle)
 
 
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
+def _in_memory(data: bytes) -> int:
+    """Make a file that only its handle names, to be read from its start."""
+    handle = os.memfd_create("actors-command")
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.lseek(handle, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

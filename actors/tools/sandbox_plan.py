@@ -81,13 +81,18 @@ class Net(StrEnum):
 
 @attrs.frozen
 class Capabilities:
-    """What this machine can do, each found out by doing it once. ``landlock`` is the version, 0 without."""
+    """What this machine can do, each found out by doing it once.
+
+    ``landlock`` is the version, 0 without. ``users`` tells that namespaces are
+    made in one of users: always, unless we are root and have the right to make others.
+    """
 
     bubblewrap: str | None = None
     landlock: int = 0
     namespaces: bool = False
     seccomp: bool = False
     root: bool = False
+    users: bool = False
 
 
 @attrs.frozen
@@ -127,7 +132,7 @@ def grants_of(policy: Policy, root: str, home: str) -> Grants:
     for glob in _globs(policy, Act.write, Effect.allow):
         place = _place(glob, root)
         # Only what says "all in it": a grant of a directory reaches everything below.
-        if place is None or not glob.endswith("/*") or (writable[:1] == [root] and _is_below(place, root)):
+        if place is None or not glob.endswith("/*") or (writable[:1] == [root] and is_below(place, root)):
             continue
         if _may_write_in(policy, place, root):
             writable.append(place)
@@ -160,7 +165,7 @@ def _place(glob: str, root: str) -> str | None:
 
 
 def _may_write_in(policy: Policy, place: str, root: str) -> bool:
-    shown = posixpath.relpath(place, root) if _is_below(place, root) else place
+    shown = posixpath.relpath(place, root) if is_below(place, root) else place
     return policy.explain(Act.write, f"{shown}/x").effect is not Effect.deny
 
 
@@ -177,7 +182,8 @@ def _net(policy: Policy) -> bool:
     return policy.defaults.net is Effect.allow or any(not glob.strip("*") for glob in globs[Effect.allow])
 
 
-def _is_below(path: str, root: str) -> bool:
+def is_below(path: str, root: str) -> bool:
+    """Tell whether a path is a place or lies in it."""
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
@@ -193,11 +199,11 @@ def covered(policy: Policy, names: Iterable[str]) -> tuple[list[str], list[str]]
     protected: list[str] = []
     for name in names:
         as_named = path_names(name)
-        if hidden and _is_below(name, hidden[-1]):
+        if hidden and is_below(name, hidden[-1]):
             continue
         if read.globs and read.first(as_named) is not None:
             hidden.append(name)
-        elif write.globs and write.first(as_named) is not None and not (protected and _is_below(name, protected[-1])):
+        elif write.globs and write.first(as_named) is not None and not (protected and is_below(name, protected[-1])):
             protected.append(name)
     return hidden, protected
 
@@ -210,8 +216,13 @@ def has_rules_for_files(policy: Policy) -> bool:
 # ── which backend ───────────────────────────────────────────────────────────
 
 
-def plan_sandbox(mode: ExecSandbox | None, grants: Grants, can: Capabilities) -> Plan:
-    """Choose the best backend that holds what is asked for; ``mode`` None was not asked for by name."""
+def plan_sandbox(
+    mode: ExecSandbox | None, grants: Grants, can: Capabilities, *, unfit: Sequence[str] = ()
+) -> Plan:
+    """Choose the best backend that holds what is asked for; ``mode`` None was not asked for by name.
+
+    ``unfit`` says why what this machine has holds nothing for these grants.
+    """
     asked = ExecSandbox.workspace_write if mode is None else mode
     if asked is ExecSandbox.full_access:
         return Plan(asked, Backend.none, Net.open, grants)
@@ -219,10 +230,10 @@ def plan_sandbox(mode: ExecSandbox | None, grants: Grants, can: Capabilities) ->
         grants = attrs.evolve(grants, writable=())
     net = Net.open if grants.net else Net.denied
     if can.bubblewrap is not None:
-        return Plan(asked, Backend.bubblewrap, net, grants, namespaces=True)
+        return Plan(asked, Backend.bubblewrap, net, grants, True, _not_held_in_namespaces(grants, can))
     if can.landlock >= LEAST_LANDLOCK and (grants.net or can.namespaces or can.seccomp):
         return Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
-    missing = _missing(can)
+    missing = "; ".join((*unfit, _missing(can)))
     net = Net.open if grants.net else Net.not_held
     everything = (f"{asked}: {missing}",)
     if mode is None:
@@ -242,33 +253,33 @@ def _missing(can: Capabilities) -> str:
 
 def _not_held(grants: Grants, can: Capabilities) -> tuple[str, ...]:
     if can.namespaces:
-        return ()
-    inside = [path for path in grants.hidden if any(_is_below(path, root) for root in grants.writable)]
+        return _not_held_in_namespaces(grants, can)
+    inside = [path for path in grants.hidden if any(is_below(path, root) for root in grants.writable)]
     said = [*(f"read of {path}" for path in inside), *(f"write of {path}" for path in grants.protected)]
     more = [f"and {len(said) - 20} more"] if len(said) > 20 else []
     return (*said[:20], *more, "chmod and its like outside the workspace", "sockets of services under /run")
 
 
+def _not_held_in_namespaces(grants: Grants, can: Capabilities) -> tuple[str, ...]:
+    return () if grants.net or can.seccomp else ("sockets to the host of a virtual machine",)
+
+
 # ── bubblewrap ──────────────────────────────────────────────────────────────
 
 
-def bubblewrap_argv(
-    plan: Plan,
-    argv: Sequence[str],
-    status: int,
-    *,
-    program: str,
-    cwd: str,
-    temporary: str,
-    root: bool,
-    is_directory: Callable[[str], bool],
+def bubblewrap_options(
+    plan: Plan, can: Capabilities, *, cwd: str, temporary: str, is_directory: Callable[[str], bool]
 ) -> list[str]:
-    """Write the command line that starts ``argv`` behind bubblewrap. Places that do not exist are passed over.
+    """Write the options that bubblewrap is given. Places that do not exist are passed over.
 
     Later mounts lie over earlier ones: first all, read-only; then what may be
-    written; then what may not after all; then what may not be seen.
+    written; then what may not after all; then what may not be seen. What it starts is
+    the first process of its namespace. It is not told to die with its parent: it
+    would take the thread that started it for that.
     """
-    line = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-user-try"]
+    line = ["--as-pid-1", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    # Inside of one, root has no rights over the files of others.
+    line += ["--unshare-user-try"] if can.users else []
     line += ["--unshare-net"] if plan.net is Net.denied else []
     line += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for path in (*plan.grants.writable, temporary):
@@ -278,9 +289,10 @@ def bubblewrap_argv(
     for path in plan.grants.hidden:
         line += ["--tmpfs", path, "--remount-ro", path] if is_directory(path) else ["--ro-bind-try", "/dev/null", path]
     line += ["--cap-drop", "ALL"]
-    if root:
-        line += [word for name in KEPT_CAPABILITIES for word in ("--cap-add", f"CAP_{name}")]
-    return [*line, "--chdir", cwd, "--json-status-fd", str(status), "--", *argv]
+    if can.root:
+        # The last one is for who drops the others from what can ever be had again, and then itself.
+        line += [word for name in (*KEPT_CAPABILITIES, "SETPCAP") for word in ("--cap-add", f"CAP_{name}")]
+    return [*line, "--chdir", cwd]
 
 
 # ── landlock ────────────────────────────────────────────────────────────────
@@ -351,33 +363,39 @@ def _open_below(place: str, shut: frozenset[str], names_in: Callable[[str], Iter
     return found
 
 
-# ── a filter of system calls, where there is no namespace for the network ───
+# ── a filter of system calls, where the network is denied ───────────────────
 
 # Machine: its number in a filter, and the numbers of socket and of io_uring_setup, which makes sockets too.
 MACHINES: Final = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 13, 0x80000000
-_LOCAL, _OTHER_TABLE = 1, 0x40000000
+_OTHER_TABLE = 0x40000000
+# Local, and in a namespace of the network also IPv4, IPv6 and netlink. Others, like that to the host of a virtual
+# machine, know no namespaces.
+LOCAL: Final = (1,)
+OF_NAMESPACES: Final = (1, 2, 10, 16)
 
 
-def socket_filter(machine: str) -> bytes | None:
-    """Write the filter that lets local sockets be made and no others; None for a machine that we know no numbers of."""
+def socket_filter(machine: str, families: tuple[int, ...] = LOCAL) -> bytes | None:
+    """Write the filter that lets sockets of some families be made; None for a machine that we know no numbers of."""
     if machine not in MACHINES:
         return None
     number, socket, ring = MACHINES[machine]
+    many = len(families)
     steps = (
         (_LOAD, 0, 0, 4),
         # Calls of another machine have other numbers.
         (_EQUAL, 1, 0, number),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0),
-        (_AT_LEAST, 5, 0, _OTHER_TABLE),
-        (_EQUAL, 4, 0, ring),
-        (_EQUAL, 0, 2, socket),
+        (_AT_LEAST, many + 3, 0, _OTHER_TABLE),
+        (_EQUAL, many + 2, 0, ring),
+        (_EQUAL, 0, many + 2, socket),
         (_LOAD, 0, 0, 16),
-        (_EQUAL, 0, 1, _LOCAL),
-        (_RETURN, 0, 0, _ALLOW),
+        # Over those after it, and over the refusal.
+        *((_EQUAL, many - place, 0, family) for place, family in enumerate(families)),
         (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
     )
     return b"".join(
         code.to_bytes(2, "little") + bytes((yes, no)) + value.to_bytes(4, "little") for code, yes, no, value in steps

@@ -9,11 +9,16 @@ Three processes, when there are namespaces: the *watcher* (this one; outside, so
 that it can always end what is inside), the *first* of a new process namespace
 (it reaps, and when it ends the kernel ends all others), and the *command*.
 
+Bubblewrap makes the namespaces itself and starts this program inside; here is then
+the first and the command, and the first watches too.
+
 - Whoever dies takes all below with it: the runtime holds a pipe whose end the
   watcher sees, and the first dies with the watcher. A command never learns of it.
 - Nothing is half set up: a step that fails is written to the status pipe, and
   the command is not started.
-- The watcher ends as the command did, by the same signal where it was one.
+- The watcher ends as the command did, by the same signal where it was one. The first
+  cannot: no signal of its own ends it, and bubblewrap tells codes only. So it writes
+  the end to the status pipe.
 """
 
 from __future__ import annotations
@@ -204,12 +209,23 @@ def drop_capabilities(kernel: Kernel) -> None:
                     raise
     kernel.call("prctl", PR_CAP_AMBIENT, 4, 0, 0, 0)
     kept = sum(1 << number for number in KEPT_CAPABILITIES) if posix.geteuid() == 0 else 0
+    # Root of a container may have none of them.
+    kept &= held_capabilities()
     # Effective, permitted, inheritable; and the same for the numbers from 32 on.
     kernel.call("capset", u32(CAPSET_VERSION, 0), u32(kept, kept, 0, 0, 0, 0))
 
 
+def held_capabilities() -> int:
+    """Give the rights that this process may use, as bits."""
+    with open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"CapPrm:"):
+                return int(line.split()[1], 16)
+    return 0
+
+
 def no_sockets(kernel: Kernel, program: bytes) -> None:
-    """Let no socket be made that leads out of this machine."""
+    """Let no socket be made but those of the families that the filter names."""
     # A record of the number of steps, and the address where they stand: what a Text holds is that address.
     address = bytes(Text(program))
     kernel.call("prctl", PR_SET_SECCOMP, 2, u64(len(program) // 8) + address, 0, 0)
@@ -280,6 +296,7 @@ def become(plan: Plan, status: int) -> NoReturn:
 def first(plan: Plan, status: int, ended: int) -> NoReturn:
     """Be the first process of the namespace: start the command, reap, and end with it."""
     confine(plan, status)
+    stand_alone()
     child = posix.fork()
     if not child:
         become(plan, status)
@@ -289,6 +306,64 @@ def first(plan: Plan, status: int, ended: int) -> NoReturn:
         if gone == child:
             posix.write(ended, u32(code))
             posix._exit(0)
+
+
+def stand_alone() -> None:
+    """Let no signal end the first process but that of whoever started it: what is ignored or has no handler never does.
+
+    What was ignored before stays so for the command.
+    """
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def inside(plan: Plan, lifeline: int, status: int) -> NoReturn:
+    """Be the first process of a namespace that bubblewrap made: start the command, reap, watch, and end with it."""
+    say(status, "begun")
+    try:
+        kernel = Kernel()
+        # Bubblewrap is not told to: it would end with the thread that started it.
+        kernel.call("prctl", PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
+        # The command sees this process, and must not reach the pipe that tells how the command ended.
+        kernel.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+        stand_alone()
+        drop_capabilities(kernel)
+        if plan["filter"]:
+            no_sockets(kernel, plan["filter"])
+        # Somebody below has ended: a byte comes out of the pipe.
+        heard, rung = posix.pipe()
+        posix.set_blocking(rung, False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(rung, warn_on_full_buffer=False)
+        child = posix.fork()
+    except OSError as error:
+        fail(status, "setup", error)
+    if not child:
+        become(plan, status)
+    code = watch_inside(child, plan, heard, lifeline, status)
+    say(status, "ended", str(code))
+    posix._exit(posix.WEXITSTATUS(code) if posix.WIFEXITED(code) else 128 + posix.WTERMSIG(code))
+
+
+def watch_inside(child: int, plan: Plan, heard: int, lifeline: int, status: int) -> int:
+    """Reap until the command is reaped, and give how it ended; whoever is left ends with this process."""
+    poll = select.poll()
+    poll.register(heard, select.POLLIN)
+    poll.register(lifeline, 0)
+    most = plan["memory"]
+    while True:
+        seen = dict(poll.poll(ROUND_MILLISECONDS if most else None))
+        if lifeline in seen:
+            posix._exit(NOT_SET_UP)
+        if heard in seen:
+            posix.read(heard, 4096)
+        # Never none to wait for: the command is ours until it is reaped.
+        while (gone := posix.waitpid(-1, posix.WNOHANG))[0]:
+            if gone[0] == child:
+                return gone[1]
+        if most and memory_of(posix.getpid()) > most:
+            say(status, "hit", "0", "memory_bytes")
+            return int(_signal.SIGKILL)
 
 
 def confine(plan: Plan, status: int) -> None:
@@ -376,6 +451,8 @@ def main(file: BinaryIO) -> None:
         posix.set_inheritable(handle, False)
     plan: Plan = marshal.load(file)
     file.close()
+    if plan["inside"]:
+        inside(plan, lifeline, status)
     try:
         if plan["namespaces"]:
             new_namespaces(Kernel(), plan)
@@ -390,8 +467,6 @@ def main(file: BinaryIO) -> None:
             first(plan, status, ended)
         if plan["restricts"]:
             confine(plan, status)
-        # Bubblewrap speaks for itself.
-        posix.set_inheritable(status, plan["keep_status"])
         become(plan, status)
     posix.close(ended)
     watch(child, plan, lifeline, status)

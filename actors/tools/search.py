@@ -3,7 +3,7 @@
 A pattern can take for ever on one line (Python's engine backtracks, and holds
 the interpreter meanwhile), so patterns are compiled and lines are searched in a
 process of their own, which is killed when its time is over. It is given the
-text and opens nothing itself.
+text, and stands apart from the workspace, behind the boundary of the agent.
 
 Both searches follow no link, and leave out what the policy does not let be
 read. Whatever was left out is counted and said: a short list must not look whole.
@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from fnmatch import translate
 from typing import Annotated, Any, Final
@@ -22,12 +21,14 @@ import attrs
 import msgspec
 import trio
 
+from actors.agents.confinement import unrecorded
 from actors.agents.ports import Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.output import clean, one_line
 from actors.tools.paths import Workspace
-from actors.tools.process import Status, run
+from actors.tools.process import Status
+from actors.tools.sandbox import STARTER, run_confined
 from actors.tools.walking import Entry, walk
 from actors.tools.whole_files import opened, read_bytes
 
@@ -144,9 +145,18 @@ class Grep:
         # Whoever is killed cannot end its searcher: so that ends by itself.
         most_seconds = math.ceil(self._seconds) + 1
         question = json.dumps([asked.pattern, HITS, LINE_CHARS, SHOWN_CHARS, most_seconds]).encode() + b"\n"
-        command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _WORKER]
-        done = await run(command, cwd="/", timeout=self._seconds, stdin=question + b"".join(texts), limit=_ANSWER_BYTES)
+        done = await run_confined(
+            [STARTER, "-I", "-S", "-W", "ignore", "-c", _WORKER],
+            cwd="/",
+            timeout=self._seconds,
+            # Whatever applies is the same as for commands, of which each is written down.
+            confinement=attrs.evolve(context.confinement, apart_from=context.root, record=unrecorded),
+            stdin=question + b"".join(texts),
+            limit=_ANSWER_BYTES,
+        )
         context.report_leaked(done.leaked)
+        if done.hit is not None:
+            raise ToolFailed(f"the search reached the cap {done.hit}; use a simpler pattern or a path_glob")
         if done.status is Status.timed_out:
             raise ToolFailed(f"the search took longer than {self._seconds:g} s; use a simpler pattern or a path_glob")
         if done.status is not Status.exited or done.code != 0:

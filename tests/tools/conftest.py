@@ -165,7 +165,7 @@ def can(request: pytest.FixtureRequest) -> Capabilities:
         return has
     without = attrs.evolve(has, bubblewrap=None)
     if request.param == "users":
-        return attrs.evolve(without, root=False)
+        return attrs.evolve(without, root=False, users=True)
     return attrs.evolve(without, namespaces=False) if request.param == "rules" else without
 
 

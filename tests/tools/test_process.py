@@ -244,11 +244,32 @@ async def test_a_command_inherits_an_allow_list_and_no_key(root, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "canary-1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-2")
     monkeypatch.setenv("LC_MONETARY", "C")
+    # So keys are sent through a login that lets only such names in.
+    monkeypatch.setenv("LC_API_KEY", "canary-3")
     done = await run(["env"], cwd=str(root), timeout=5)
     names = {line.split("=")[0] for line in done.output.splitlines()}
     assert "canary" not in done.output
     assert {"PATH", "LC_MONETARY"} <= names
     assert names - set(environment()) <= {"ACTORS_COMMAND", "PWD", "SHLVL", "_"}
+
+
+@pytest.mark.parametrize("place", ["", ".", "bin", "./bin", "..//bin"])
+async def test_a_plain_name_never_means_a_program_of_the_workspace(root, monkeypatch, place):
+    for folder in (root, root / "bin", root.parent / "bin"):
+        folder.mkdir(exist_ok=True)
+        (folder / "id").write_text("#!/bin/sh\necho planted\n")
+        (folder / "id").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}:{place}")
+    done = await run(["id", "-u"], cwd=str(root), timeout=5)
+    assert done.output == f"{os.getuid()}\n"
+    # Nor what a command starts by a plain name, nor where nothing else is left.
+    assert "planted" not in (await run(shell("id -u"), cwd=str(root), timeout=5)).output
+    monkeypatch.setenv("PATH", place)
+    assert "PATH" not in environment()
+    assert (await run(["id", "-u"], cwd=str(root), timeout=5)).output == f"{os.getuid()}\n"
+    # The control: as it is, such a PATH finds it.
+    started = await trio.run_process(["id", "-u"], cwd=root, env={"PATH": place}, capture_stdout=True)
+    assert started.stdout == b"planted\n"
 
 
 async def test_a_command_cannot_read_from_the_terminal(root):

@@ -460,6 +460,27 @@ async def test_nobody_is_reached_unless_the_policy_grants_the_network(family, ki
         listener.close()
 
 
+@everywhere
+async def test_no_socket_is_made_that_knows_no_namespaces(can, root, python):
+    """One to the host of a virtual machine leads there from every namespace of the network."""
+    code = """
+        import _socket
+        made = []
+        for family in range(64):
+            for kind in (1, 2, 3, 5):
+                try:
+                    _socket.socket(family, kind).close()
+                except OSError:
+                    continue
+                made.append(family)
+        print(*sorted(set(made)))
+    """
+    free = (await python(code, root, FREE)).output.split()
+    held = (await python(code, root, under(), can)).output.split()
+    assert set(held) <= {"1", "2", "10", "16"}
+    assert set(free) - set(held), "this machine makes no other sockets anyway"
+
+
 @covering
 async def test_processes_inside_reach_each_other(can, root, python):
     code = """

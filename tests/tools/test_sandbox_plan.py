@@ -12,6 +12,7 @@ from actors.tools.sandbox_plan import (
     MACHINES,
     MAKE_BLOCK,
     MAKE_CHAR,
+    OF_NAMESPACES,
     READ_DIR,
     READ_FILE,
     WRITE_FILE,
@@ -19,7 +20,7 @@ from actors.tools.sandbox_plan import (
     Capabilities,
     Grants,
     Net,
-    bubblewrap_argv,
+    bubblewrap_options,
     covered,
     grants_of,
     handled,
@@ -192,19 +193,20 @@ def test_the_files_that_a_pattern_denies_are_found_and_a_directory_stands_for_al
 # ── what the backends are told ──────────────────────────────────────────────
 
 
-def bubblewrap(mode, grants, root=False) -> list[str]:
+def bubblewrap(mode, grants, root=False, users=True) -> list[str]:
     plan = plan_sandbox(mode, grants, ALL)
-    return bubblewrap_argv(
-        plan, ["make", "-j"], 9, program="/usr/bin/bwrap", cwd=ROOT, temporary="/tmp/p", root=root,
-        is_directory=lambda path: path.endswith(".ssh"),
-    )  # fmt: skip
+    can = attrs.evolve(ALL, root=root, users=users)
+    return bubblewrap_options(
+        plan, can, cwd=ROOT, temporary="/tmp/p", is_directory=lambda path: path.endswith(".ssh")
+    )
 
 
 def test_bubblewrap_is_told_all_of_it_the_tighter_over_the_wider():
     line = bubblewrap(WRITE, GRANTS)
     text = " ".join(line)
-    assert line[0] == "/usr/bin/bwrap"
-    assert {"--die-with-parent", "--unshare-pid", "--unshare-net"} <= set(line)
+    assert {"--as-pid-1", "--unshare-pid", "--unshare-net"} <= set(line)
+    # It would die with the thread that started it.
+    assert "--die-with-parent" not in line
     order = [
         "--ro-bind / /",
         f"--bind-try {ROOT} {ROOT}",
@@ -214,9 +216,11 @@ def test_bubblewrap_is_told_all_of_it_the_tighter_over_the_wider():
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert f"--tmpfs {HOME}/.ssh --remount-ro {HOME}/.ssh" in text
-    assert text.endswith(f"--chdir {ROOT} --json-status-fd 9 -- make -j")
+    assert text.endswith(f"--chdir {ROOT}")
     assert "--cap-add" not in line
     assert "CAP_SYS_ADMIN" not in bubblewrap(WRITE, GRANTS, root=True)
+    assert "--unshare-user-try" in line
+    assert "--unshare-user-try" not in bubblewrap(WRITE, GRANTS, root=True, users=False)
 
 
 def test_bubblewrap_leaves_the_network_where_it_is_granted_and_writes_nothing_when_reading_only():
@@ -294,6 +298,36 @@ def test_the_filter_lets_local_sockets_be_made_and_no_others(name):
     assert ran(program, 0x40000003, 102, 1) == kill
     assert ran(program, machine, 0, 2) == allow
     assert socket_filter("other") is None
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_in_a_namespace_the_filter_lets_those_be_made_that_know_namespaces(name):
+    program = socket_filter(name, OF_NAMESPACES)
+    assert program is not None
+    machine, socket, ring = MACHINES[name]
+    allow, refuse = 0x7FFF0000, 0x0005000D
+    made = [family for family in range(64) if ran(program, machine, socket, family) == allow]
+    assert made == [1, 2, 10, 16]
+    assert ran(program, machine, socket, 40) == ran(program, machine, ring, 0) == refuse
+    assert ran(program, machine, socket | 0x40000000, 2) == refuse
+    assert ran(program, machine, 0, 40) == allow
+
+
+def test_where_no_filter_works_it_is_said_what_no_namespace_holds():
+    said = ("sockets to the host of a virtual machine",)
+    for can in (ALL, LANDLOCK):
+        assert plan_sandbox(WRITE, GRANTS, attrs.evolve(can, seccomp=False)).not_held == said
+        assert plan_sandbox(WRITE, attrs.evolve(GRANTS, net=True), attrs.evolve(can, seccomp=False)).not_held == ()
+        assert plan_sandbox(WRITE, GRANTS, can).not_held == ()
+
+
+def test_what_is_unfit_is_told_where_a_boundary_was_named_and_where_it_was_not():
+    for mode in (WRITE, None):
+        plan = plan_sandbox(mode, GRANTS, Capabilities(), unfit=["/w/bwrap is where commands could change it"])
+        assert plan.not_held == (
+            "workspace_write: /w/bwrap is where commands could change it; neither bubblewrap nor landlock works",
+        )
+        assert (plan.problem is None) == (mode is None)
 
 
 def test_a_limit_is_set_only_on_request_and_cpu_time_warns_before_it_kills():
