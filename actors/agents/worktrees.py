@@ -103,8 +103,8 @@ async def in_own_worktree(loop: Loop, job: Job, context: CallContext, step: int,
 async def in_same_worktree(loop: Loop, job: Job, step: int, ordinal: int) -> Job:
     """Give the job of a child that began before, in the work tree that it has.
 
-    One that is gone is made again, from the child's branch. Where that fails the child goes on without
-    its files: it is told so by every tool, and never works in its parent's.
+    One that is gone is made again, from what was fetched of it or what it began with. Where that fails the
+    child goes on without its files: it is told so by every tool, and never works in its parent's.
 
     Cancellation: as `in_own_worktree`.
     """

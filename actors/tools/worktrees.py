@@ -1,5 +1,12 @@
 """Work trees made with git, for children that are not to share their parent's files.
 
+A work tree here is a repository of its own, which borrows the objects of the one
+above (`alternates`) and has its own branch, index and settings. What git calls a
+worktree would not do: to commit in one, its child had to be let write the objects,
+the refs and the settings of its parent's repository, and could then change what
+others have committed, or name a program there that somebody runs later. So a child
+writes nothing outside its root, and whoever wants its work fetches it.
+
 What would be got wrong:
 
 - Whoever works in a workspace can write what lies in it, also the settings of its
@@ -8,8 +15,10 @@ What would be got wrong:
   the settings give them; and git runs behind the boundary of the agent that asks,
   like any other command of it.
 - A repository can say that it is another one (`.git` as a file, `commondir`,
-  `alternates`): its files would be brought in here. Only one that lies here whole
+  `alternates`, links): its files would be brought in here. Only one that lies here whole
   is used, and git is told where it lies.
+- What is only borrowed must stay: a ref in the repository above keeps the commit
+  that a tree began with, whatever happens to the branches there.
 - A tree whose files did not all come out of git when a process ended looks like one
   in which somebody removed files. Its index is written last, and tells.
 """
@@ -18,19 +27,27 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from actors.agents.confinement import Confinement
 from actors.agents.entry_text import bounded
 from actors.agents.worktrees import FOLDER, WorktreePlace
 from actors.errors import ToolFailed
-from actors.tools.paths import Workspace
+from actors.tools.paths import Workspace, failing, shown
 from actors.tools.process import Finished, Status
-from actors.tools.sandbox import run_confined
+from actors.tools.sandbox import Boundary, boundary, run_behind
+from actors.tools.whole_files import opened, read_bytes, replace_bytes
 
 MOST_FILTERS: Final = 64
 SHOWN: Final = 500
+# What a work tree borrows objects from, as seen from its own.
+BORROWED: Final = b"../../../../.git/objects\n"
+# Refs below this keep what work trees began with. No branches: who merges one by its name must have fetched it.
+KEPT: Final = "refs/actors-base"
+MOST_SHALLOW: Final = 16_000_000
+# Settings of the repository above that are facts of the work and name no program.
+_SHARED: Final = re.compile(r"(user\.name|user\.email|core\.autocrlf|core\.eol) (.*)")
 _OFF: Final = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -42,8 +59,10 @@ _OFF: Final = {
     "maintenance.auto": "false",
 }
 _FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.(?:smudge|clean|process|required)", re.DOTALL)
+_FORM_AND_HEAD: Final = re.compile(r"^(?P<form>sha\w+)\n(?P<head>[0-9a-f]{40,64})$", re.MULTILINE)
+_REF: Final = re.compile(r"^(refs/\S+) ([0-9a-f]{40,64})$", re.MULTILINE)
+_NO_SETTINGS: Final[Mapping[str, str]] = {}
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_GIT_FILE: Final = re.compile(r"gitdir: (?P<path>.+)\n?")
 
 
 class GitWorktrees:
@@ -57,48 +76,106 @@ class GitWorktrees:
         Raises:
             ToolFailed: it cannot be made; says why.
         """
-        making = _Making(Workspace(root), place, timeout, confinement)
+        making = _Making(Workspace(root), place)
         try:
-            return await making.make()
+            if making.is_made():
+                return making.path
+            # One for all of them: what it hides is looked for in the whole workspace.
+            async with boundary(confinement, making.root) as around:
+                await making.make(Git(around, making.root, timeout))
+            return making.path
         except ToolFailed as error:
             raise ToolFailed(f"no sub-agent was started: no work tree could be made for it: {error}") from None
 
 
-class _Making:
-    """One work tree to be."""
+class Git:
+    """Runs git behind a boundary, with everything off that settings could let it run."""
 
-    def __init__(self, workspace: Workspace, place: WorktreePlace, timeout: float, confinement: Confinement) -> None:
-        self._workspace = workspace
-        self._root = workspace.root
-        self._place = place
+    def __init__(self, around: Boundary, root: str, timeout: float) -> None:
+        self._around = around
+        self._root = root
         self._timeout = timeout
-        self._confinement = confinement
-        self._git_dir = f"{self._root}/.git"
-        self._path = f"{self._root}/{place.path}"
-        self._off: dict[str, str] = dict(_OFF)
 
-    async def make(self) -> str:
-        """Make it.
+    async def run(
+        self, *arguments: str, at: str | None, work_tree: str | None = None, off: Mapping[str, str] = _NO_SETTINGS
+    ) -> Finished:
+        """Run it in the repository ``at``; None is in none.
+
+        Cancellation: no process of it is left.
+        """
+        more = {
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "LC_ALL": "C",
+            **_as_environment({**_OFF, **off}),
+        }
+        if at is not None:
+            more |= {"GIT_DIR": at, "GIT_COMMON_DIR": at, "GIT_WORK_TREE": work_tree or self._root}
+        return await run_behind(self._around, ["git", "--no-pager", *arguments], timeout=self._timeout, more=more)
+
+    async def must(self, what: str, *arguments: str, at: str | None, **more: Any) -> Finished:
+        """Run it as `run` does, where it has to go well.
+
+        Cancellation: as `run`.
+
+        Raises:
+            ToolFailed: it did not; says ``what``.
+        """
+        finished = await self.run(*arguments, at=at, **more)
+        if not _went_well(finished):
+            told = bounded(finished.output.strip().replace(self._root, "."), SHOWN)
+            how = "" if finished.status is Status.exited else f" ({finished.status})"
+            raise ToolFailed(f"{what}{how}: {told}" if told else f"{what}{how}")
+        return finished
+
+
+class _Making:
+    """One work tree to be.
+
+    Attributes:
+        root: where the workspace really lies.
+        path: where the work tree will.
+    """
+
+    def __init__(self, workspace: Workspace, place: WorktreePlace) -> None:
+        self._workspace = workspace
+        self._place = place
+        self.root = workspace.root
+        self.path = f"{self.root}/{place.path}"
+        self._git_dir = f"{self.root}/.git"
+        self._own = f"{self.path}/.git"
+
+    def is_made(self) -> bool:
+        """Tell whether it is made already.
+
+        Raises:
+            ToolFailed: there can be none here, or something else lies in its place.
+        """
+        self._need_repository()
+        self._need_folder()
+        self._need_ours()
+        return _is_there(f"{self._own}/index")
+
+    async def make(self, git: Git) -> None:
+        """Make it, also from what a process that ended began with: every step can be made twice.
 
         Cancellation: as `GitWorktrees.make`.
 
         Raises:
             ToolFailed: it cannot be made.
         """
-        self._need_repository()
-        self._need_folder()
-        await self._switch_filters_off()
-        if not _is_there(self._path):
-            await self._add()
-        own = self._own_git_dir()
-        if not _is_there(f"{own}/index"):
-            await self._check_out(own)
-        return self._path
+        form, base = await self._base(git)
+        await self._begin(git, form)
+        await self._check_out(git, base)
 
     # ── what must hold ──────────────────────────────────────────────────────
 
     def _need_repository(self) -> None:
-        if f"/{FOLDER}/" in f"{self._root}/":
+        if f"/{FOLDER}/" in f"{self.root}/":
             raise ToolFailed("the agent works in a work tree itself, and those of its children would lie in it")
         try:
             found = os.lstat(self._git_dir)
@@ -107,8 +184,11 @@ class _Making:
         if not stat.S_ISDIR(found.st_mode):
             raise ToolFailed("the repository of the workspace lies elsewhere (its .git is no directory)")
         for name in ("commondir", "objects/info/alternates", "objects/info/http-alternates"):
-            if os.path.lexists(f"{self._git_dir}/{name}"):
+            if _is_there(f"{self._git_dir}/{name}"):
                 raise ToolFailed(f"the repository of the workspace has files that lie elsewhere (.git/{name})")
+        link = next(_links(self._git_dir), None)
+        if link is not None:
+            raise ToolFailed(f"the repository of the workspace has files that lie elsewhere ({shown(link)} is a link)")
 
     def _need_folder(self) -> None:
         """Make the folder of work trees, which git passes by, and see that nothing on the way is a link."""
@@ -124,72 +204,106 @@ class _Making:
             with os.fdopen(file, "w") as ignore:
                 ignore.write("*\n")
 
-    def _own_git_dir(self) -> str:
-        """Give where git keeps what it knows of this tree; it must be one of this repository."""
+    def _need_ours(self) -> None:
+        """See that what lies in the place is a work tree of this repository, or begins to be one, or is nothing."""
+        if not _is_there(self.path):
+            return
         try:
-            with open(os.open(f"{self._path}/.git", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                told = _GIT_FILE.fullmatch(os.fsdecode(file.read(8_192)))
+            begun = _is_there(self._own)
+            ours = stat.S_ISDIR(os.lstat(self._own).st_mode) if begun else not os.listdir(self.path)
         except OSError:
-            told = None
-        own = "" if told is None else told["path"]
-        above, _, name = own.rpartition("/")
-        if above != f"{self._git_dir}/worktrees" or name in ("", ".", "..") or os.path.islink(own):
+            ours = False
+        if begun and ours:
+            borrowed = self._read(f"{self._place.path}/.git/objects/info/alternates", len(BORROWED))
+            ours = borrowed == BORROWED or (borrowed == b"" and not _is_there(f"{self._own}/index"))
+            ours = ours and not _is_there(f"{self._own}/commondir")
+        if not ours:
             raise ToolFailed(f"{self._place.path} is there already and is no work tree of this repository")
-        return own
 
-    # ── git ─────────────────────────────────────────────────────────────────
+    def _read(self, relative: str, most: int) -> bytes | None:
+        """Read a file of the workspace: nothing of one that is not there, None of one that is larger."""
+        with opened(self._workspace, self._workspace.resolve(relative)) as descriptor:
+            return b"" if descriptor is None else read_bytes(descriptor, most)
 
-    async def _switch_filters_off(self) -> None:
-        listed = await self._git("config", "--list", "--name-only")
-        self._need(listed, "its settings cannot be read")
+    def _write(self, relative: str, data: bytes) -> None:
+        with failing(relative), self._workspace.parent(relative, create=True) as (above, name):
+            replace_bytes(above, name, data, self._workspace.between, key=self._place.name)
+
+    # ── the steps ───────────────────────────────────────────────────────────
+
+    async def _base(self, git: Git) -> tuple[str, str]:
+        """Give the form of the repository's names, and the commit to begin with, which is kept from now on."""
+        why = "nothing is committed that it could begin with"
+        told = await git.must(why, "rev-parse", "--show-object-format", "HEAD^{commit}", at=self._git_dir)
+        # Warnings may stand around it.
+        found = _FORM_AND_HEAD.search(told.output)
+        if found is None:
+            raise ToolFailed("what it could begin with cannot be read")
+        kept, fetched = f"{KEPT}/{self._place.name}", f"refs/heads/{self._place.branch}"
+        wanted = ("for-each-ref", "--format=%(refname) %(objectname)", kept, fetched)
+        listed = await git.must("its branches cannot be read", *wanted, at=self._git_dir)
+        known = dict(_REF.findall(listed.output))
+        # What somebody fetched of a tree that is gone by now is further on than what it began with.
+        base = known.get(fetched) or known.get(kept) or found["head"]
+        if kept not in known:
+            await git.must("what it begins with cannot be kept", "update-ref", kept, base, at=self._git_dir)
+        return found["form"], base
+
+    async def _begin(self, git: Git, form: str) -> None:
+        """Make a repository without files, or complete one."""
+        named = (f"--object-format={form}", f"--initial-branch={self._place.branch}", self.path)
+        await git.must("git init failed", "init", "--quiet", "--template=", *named, at=None)
+        self._write(f"{self._place.path}/.git/objects/info/alternates", BORROWED)
+        shallow = self._read(".git/shallow", MOST_SHALLOW)
+        if shallow is None:
+            raise ToolFailed("its history is cut in too many places (.git/shallow)")
+        if shallow:
+            self._write(f"{self._place.path}/.git/shallow", shallow)
+        wanted = r"^(user|core)\.(name|email|autocrlf|eol)$"
+        listed = await git.run("config", "--local", "--get-regexp", wanted, at=self._git_dir)
+        for line in listed.output.splitlines():
+            if shared := _SHARED.fullmatch(line):
+                await git.must(f"{shared[1]} cannot be set", "config", "--local", *shared.groups(), at=self._own)
+
+    async def _check_out(self, git: Git, base: str) -> None:
+        # Of a process that ended: the child has not begun, so nobody works here.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._own}/index.lock")
+        off = await self._filters_off(git)
+        wanted = ("reset", "--hard", "--quiet", base)
+        await git.must("its files could not be brought out", *wanted, at=self._own, work_tree=self.path, off=off)
+
+    async def _filters_off(self, git: Git) -> dict[str, str]:
+        """Give the settings that switch off the filters that the tree's settings name; ours name none."""
+        listed = await git.must("its settings cannot be read", "config", "--list", "--name-only", at=self._own)
         if listed.left_out:
             raise ToolFailed("its settings are too many to look through")
         names = {found["name"] for line in listed.output.splitlines() if (found := _FILTER.fullmatch(line))}
         if len(names) > MOST_FILTERS:
             raise ToolFailed(f"its settings name more than {MOST_FILTERS} filters")
-        for name in names:
-            self._off |= {f"filter.{name}.{what}": "" for what in ("smudge", "clean", "process")}
-            self._off[f"filter.{name}.required"] = "false"
+        off = {f"filter.{name}.{what}": "" for name in names for what in ("smudge", "clean", "process")}
+        return off | {f"filter.{name}.required": "false" for name in names}
 
-    async def _add(self) -> None:
-        branch = self._place.branch
-        known = await self._git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}")
-        # A branch that is there holds what a child did before its tree was taken away: nothing of it is thrown away.
-        there = ("--force", self._path, branch)
-        made = there if _went_well(known) else ("-b", branch, self._path, "HEAD")
-        self._need(await self._git("worktree", "add", "--no-checkout", *made), "git worktree add failed")
 
-    async def _check_out(self, own: str) -> None:
-        # Of a process that ended: the child has not begun, so nobody works here.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{own}/index.lock")
-        done = await self._git("reset", "--hard", "--quiet", git_dir=own, work_tree=self._path)
-        self._need(done, "its files could not be brought out")
+def _links(git_dir: str) -> Iterator[str]:
+    """Find the links through which another repository's files would be this one's: refs, and objects of every kind."""
+    for name in ("HEAD", "packed-refs", "shallow", "refs", "objects"):
+        if os.path.islink(f"{git_dir}/{name}"):
+            yield f".git/{name}"
+    # What cannot be listed holds nothing for git either.
+    below = [each for each in _entries(f"{git_dir}/objects") if each.is_symlink() or each.is_dir()]
+    for entry in below:
+        found = [entry] if entry.is_symlink() else [each for each in _entries(entry.path) if each.is_symlink()]
+        for link in found:
+            yield f".git{link.path.removeprefix(git_dir)}"
 
-    async def _git(self, *arguments: str, git_dir: str | None = None, work_tree: str | None = None) -> Finished:
-        more = {
-            "GIT_DIR": git_dir or self._git_dir,
-            "GIT_COMMON_DIR": self._git_dir,
-            "GIT_WORK_TREE": work_tree or self._root,
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "LC_ALL": "C",
-            **_as_environment(self._off),
-        }
-        argv = ["git", "--no-pager", *arguments]
-        return await run_confined(
-            argv, cwd=self._root, timeout=self._timeout, confinement=self._confinement, more=more
-        )
 
-    def _need(self, finished: Finished, what: str) -> None:
-        if not _went_well(finished):
-            told = bounded(finished.output.strip().replace(self._root, "."), SHOWN)
-            how = "" if finished.status is Status.exited else f" ({finished.status})"
-            raise ToolFailed(f"{what}{how}: {told}" if told else f"{what}{how}")
+def _entries(place: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(place) as listed:
+            return list(listed)
+    except OSError:
+        return []
 
 
 def _is_there(path: str) -> bool:

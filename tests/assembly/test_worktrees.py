@@ -1,6 +1,7 @@
 """A child that is to have a work tree works there and nowhere else, or there is no child."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,34 @@ async def test_two_children_of_one_answer_have_two_trees(repo: Path, tmp_path: P
     assert not (repo / "a.txt").exists()
 
 
-@pytest.mark.parametrize("how", ["none", "file", "commondir", "alternates", "unborn", "below"])
+def borrow_by_links(root: Path, other: Path, how: str) -> None:
+    """Put links into a repository that make what another has committed its own."""
+    ours, theirs = root / ".git", other / ".git"
+    (ours / "HEAD").write_text("ref: refs/heads/theirs\n")
+    if how == "refs":
+        git(root, "fetch", "-q", str(other))
+        shutil.rmtree(ours / "refs")
+        (ours / "refs").symlink_to(theirs / "refs")
+        (ours / "HEAD").write_text((theirs / "HEAD").read_text())
+        return
+    (ours / "refs/heads/theirs").write_text(git(other, "rev-parse", "HEAD") + "\n")
+    if how == "objects":
+        shutil.rmtree(ours / "objects")
+        (ours / "objects").symlink_to(theirs / "objects")
+    elif how == "pack":
+        git(other, "repack", "-a", "-d", "-q")
+        for each in (theirs / "objects/pack").iterdir():
+            (ours / "objects/pack" / each.name).symlink_to(each)
+    for each in (theirs / "objects").glob("??/*"):
+        place = ours / "objects" / each.relative_to(theirs / "objects")
+        if how == "fan" and not place.parent.is_symlink():
+            place.parent.symlink_to(each.parent)
+        elif how == "loose":
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(each)
+
+
+@pytest.mark.parametrize("how", ["none", "file", "commondir", "alternates", "unborn", "below", "objects", "fan", "loose", "pack", "refs"])
 async def test_without_a_repository_of_its_own_there_is_no_child_and_no_count(tmp_path: Path, how: str) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -143,6 +171,10 @@ async def test_without_a_repository_of_its_own_there_is_no_child_and_no_count(tm
             (root / ".git/objects/info/alternates").write_text(f"{other}/.git/objects\n")
             (root / ".git/refs/heads/master").write_text(git(other, "rev-parse", "HEAD") + "\n")
             (root / ".git/HEAD").write_text("ref: refs/heads/master\n")
+        if how in ("objects", "fan", "loose", "pack", "refs"):
+            borrow_by_links(root, other, how)
+            # The control: git itself takes them as this repository's.
+            assert git(root, "show", "HEAD:secret.txt") == "canary"
     store, provider, result = await run(task(root, AUTHOR), [[spawn()], [write("code.txt", "new")], []])
     assert store.children(result.run_id) == [] and "no work tree could be made" in told(provider)
     assert how != "file" or "its .git is no directory" in told(provider)
@@ -301,9 +333,8 @@ async def test_a_tree_of_a_spawn_that_came_to_nothing_is_taken_by_the_next_attem
     place = place_of(bench.run_id, 1, 1, "child", "author")
     made = Path(await GitWorktrees().make(str(repo), place, timeout=60.0, confinement=Confinement()))
     # As if the process had ended before the last file came out.
-    git_dir = Path((made / ".git").read_text().removeprefix("gitdir: ").strip())
-    (git_dir / "index").unlink()
-    (git_dir / "index.lock").touch()
+    (made / ".git/index").unlink()
+    (made / ".git/index.lock").touch()
     (made / "code.txt").unlink()
     ran = await bench.go_on()
     assert ran is not None and ran.outcome.kind is OutcomeKind.finished
