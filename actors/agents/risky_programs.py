@@ -8,10 +8,11 @@ configuration that names a command.
 
 What would be got wrong:
 
-- Names are judged by the last part, in small letters and without a version:
-  ``/usr/bin/python3.12`` is ``python``. A program that is named by a path
-  outside the directories of the system is of this class whatever it is called:
-  an agent may have written it, or copied a shell there.
+- Names are judged by the last part, in small letters, without a version and
+  without what makers put around one: ``/usr/bin/python3.12`` is ``python``, and so
+  is ``python3.12-dbg``. A program that is named by a path outside the directories
+  of the system is of this class whatever it is called: an agent may have written
+  it, or copied a shell there.
 - An option that is not known is taken to be dangerous, never skipped: skipped,
   its value would be taken for the inner program.
 - A list of names is never complete. What a program does that is on no list is
@@ -24,7 +25,18 @@ from typing import Final
 
 import attrs
 
-from actors.agents.shell_line import LineRefused, read_line
+from actors.agents.risky_names import (
+    BUILDERS,
+    COMPILERS,
+    COMPILERS_TOLD,
+    EDITORS,
+    ELSEWHERE,
+    LANGUAGES,
+    PACKAGERS,
+    RUNNERS,
+    SHELLS,
+)
+from actors.agents.shell_line import MOST_COMMANDS, LineRefused, read_line
 
 Argv = tuple[str, ...]
 
@@ -47,7 +59,23 @@ class Wrapping:
 def program_name(program: str) -> str:
     """Give the name by which a program is known here: no directory, no suffix, no version, in small letters."""
     name = program.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")
-    return name if name in _KINDS else re.sub(r"[-_.]?\d[\d.]*$", "", name) or name
+    if name in _KINDS or len(name) > _LONGEST_NAME:
+        # Of a longer one there is no program, and looking for its version would take long.
+        return name
+    plain = _VERSION.sub("", name) or name
+    native = _CROSS.sub("", name)
+    spelled = (plain, native, _VERSION.sub("", native), _VARIANT.sub("", native), _BUILT.sub("", native))
+    return next((each for each in spelled if each in _KINDS), plain)
+
+
+_LONGEST_NAME: Final = 255
+_VERSION: Final = re.compile(r"[-_.]?\d[\d.]*$")
+# x86_64-linux-gnu-gcc
+_CROSS: Final = re.compile(r"^[a-z0-9_]+(?:-[a-z0-9_]+)?-linux-(?:gnu|musl)[a-z0-9]*-")
+# bash-static, vim.basic
+_VARIANT: Final = re.compile(r"[-.](?:static|dbg|debug|basic|tiny|nox|gtk\d?|huge|sysv|tcp)$")
+# python3.12-dbg, perl5.36-x86_64-linux-gnu
+_BUILT: Final = re.compile(r"(?<=[a-z])[-_.]?\d.*$")
 
 
 def wrapping_of(argv: Sequence[str]) -> Wrapping | None:
@@ -85,6 +113,7 @@ class _Prefix:
     ``flags`` and ``valued`` are its options, each as written; a long one of
     ``valued`` may also carry its value after ``=``. So many ``operands`` come
     before the command. ``feeds``: the command gets more arguments than are seen.
+    ``alone``: without a command it runs a shell.
     """
 
     why: str = "runs another program"
@@ -92,6 +121,7 @@ class _Prefix:
     valued: frozenset[str] = frozenset()
     operands: int = 0
     feeds: bool = False
+    alone: bool = False
 
     def __call__(self, argv: Argv) -> Wrapping | None:
         """Look for the command."""
@@ -107,7 +137,7 @@ class _Prefix:
         at += self.operands
         if at >= len(argv):
             # It runs nothing, or what it runs by itself.
-            return Wrapping(self.why, len(argv), opaque=True) if self.feeds or self.operands else None
+            return Wrapping(self.why, len(argv), opaque=True) if self.feeds or self.operands or self.alone else None
         if "=" in argv[at]:
             return Wrapping(f"{self.why} with other variables", at + 1, inner=_after_variables(argv[at:]), opaque=True)
         return Wrapping(self.why, at + 1, inner=(argv[at:],), opaque=self.feeds)
@@ -130,10 +160,8 @@ class _Prefix:
 
 
 def _after_variables(argv: Argv) -> tuple[Argv, ...]:
-    rest = argv
-    while rest and "=" in rest[0]:
-        rest = rest[1:]
-    return (rest,) if rest else ()
+    begin = next((place for place, word in enumerate(argv) if "=" not in word), len(argv))
+    return (argv[begin:],) if begin < len(argv) else ()
 
 
 def _set(words: str) -> frozenset[str]:
@@ -160,16 +188,24 @@ _PREFIXES: Final[Mapping[str, _Prefix]] = {
     "exec": _Prefix(),
     "builtin": _Prefix(),
     "unbuffer": _Prefix(flags=_set("-p")),
-    "fakeroot": _Prefix(),
+    "fakeroot": _Prefix(alone=True),
     "catchsegv": _Prefix(),
-    "linux32": _Prefix(),
-    "linux64": _Prefix(),
+    **dict.fromkeys(("linux32", "linux64", "i386", "x86_64", "uname26"), _Prefix(alone=True)),
+    "choom": _Prefix(valued=_set("-n --adjust")),
+    "uclampset": _Prefix(flags=_set("-a -R"), valued=_set("-m -M")),
+    "runcon": _Prefix(operands=1),
+    "dbus-run-session": _Prefix(),
+    "chronic": _Prefix(),
+    "ifne": _Prefix(flags=_set("-n")),
+    "gosu": _Prefix(why="runs another program as another user", operands=1),
+    "su-exec": _Prefix(why="runs another program as another user", operands=1),
     "setarch": _Prefix(operands=1),
     "taskset": _Prefix(flags=_set("-a --all-tasks"), operands=1),
     "chrt": _Prefix(flags=_set("-b -f -i -o -r"), operands=1),
     "prlimit": _Prefix(),
     "chroot": _Prefix(why="runs another program in another root", operands=1),
-    "strace": _Prefix(flags=_set("-f -ff -c -C -q -qq -v -x -y"), valued=_set("-e -o -s -p -O")),
+    # What it writes to with -o may be a command; it is not listed, so it is opaque.
+    "strace": _Prefix(flags=_set("-f -ff -c -C -q -qq -v -x -y"), valued=_set("-e -s -p -O")),
     "ltrace": _Prefix(flags=_set("-f -c -S"), valued=_set("-e -o -s")),
     "sudo": _Prefix(
         why="runs another program as another user",
@@ -179,7 +215,10 @@ _PREFIXES: Final[Mapping[str, _Prefix]] = {
     "doas": _Prefix(why="runs another program as another user", flags=_set("-n"), valued=_set("-u")),
     "xargs": _Prefix(
         why="runs another program, with arguments that it reads",
-        flags=_set("-0 -r -t -x -p --null --no-run-if-empty --verbose --exit --interactive"),
+        # The last two take a value only behind "=", and stand below for that.
+        flags=_set(
+            "-0 -r -t -x -p --null --no-run-if-empty --verbose --exit --interactive --open-tty --replace --max-lines"
+        ),
         valued=_set(
             "-n -P -I -L -d -a -E -s --max-args --max-procs --max-lines --replace --delimiter --arg-file --max-chars"
         ),
@@ -191,7 +230,6 @@ _PREFIXES: Final[Mapping[str, _Prefix]] = {
 
 # ── shells ──────────────────────────────────────────────────────────────────
 
-_SHELLS: Final = ("sh", "bash", "rbash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "yash", "hush")
 # They read a line of our language as we do; others have quotes and expansions of their own.
 _READ_ALIKE: Final = ("sh", "bash", "rbash", "dash", "ash", "ksh", "mksh")
 _SHELL_FLAGS: Final = _set("--login --posix --norc --noprofile --restricted --verbose")
@@ -228,13 +266,6 @@ def _shell(argv: Argv) -> Wrapping:
 
 # Nothing else: `python -v` reads a program, and `node version` runs a file of that name.
 _HARMLESS: Final = ("--version",)
-_LANGUAGES: Final = (
-    "python", "pythonw", "pypy", "ipython", "perl", "ruby", "irb", "node", "nodejs", "deno", "bun", "php", "lua",
-    "luajit", "tclsh", "wish", "expect", "osascript", "pwsh", "powershell", "cmd", "rscript", "r", "julia", "guile",
-    "scheme", "racket", "sbcl", "clisp", "ghci", "runghc", "erl", "escript", "elixir", "iex", "groovy", "scala", "java",
-    "jshell", "kotlin", "swift", "ocaml", "dart", "awk", "gawk", "mawk", "nawk", "dc", "gdb", "lldb", "m4", "sqlite",
-    "psql", "mysql",
-)  # fmt: skip
 
 
 def _language(argv: Argv) -> Wrapping | None:
@@ -257,9 +288,9 @@ def _find(argv: Argv) -> Wrapping | None:
     at, named = 1, 0
     while at < len(argv):
         if argv[at] in ("-exec", "-execdir", "-ok", "-okdir"):
-            end = next((place for place in range(at + 1, len(argv)) if argv[place] in (";", "+")), len(argv))
-            if end == at + 1:
-                return Wrapping("runs another program", len(argv), opaque=True)
+            end = next((place for place in range(at + 1, len(argv)) if _ends_command(argv, place)), len(argv))
+            if end == at + 1 or len(inner) >= MOST_COMMANDS:
+                return Wrapping("runs another program", len(argv), tuple(inner), opaque=True)
             inner.append(argv[at + 1 : end])
             at, named = end, at + 2
         at += 1
@@ -270,10 +301,15 @@ def _find(argv: Argv) -> Wrapping | None:
     return Wrapping("runs another program on what it finds", named, tuple(inner), opaque=fed)
 
 
+def _ends_command(argv: Argv, place: int) -> bool:
+    # Only behind {} a + is the end: elsewhere it is an argument like others, and would hide what follows.
+    return argv[place] == ";" or argv[place - 1 : place + 1] == ("{}", "+")
+
+
 def _find_in(argv: Argv) -> Wrapping | None:
     """Judge `fd`: all after -x is a command."""
-    for at, word in enumerate(argv):
-        if word.startswith(("--exec", "-x", "-X")):
+    for at, word in enumerate(argv[1:], 1):
+        if _is_told(word, _set("x X"), _set("--exec --exec-batch")):
             inner = (argv[at + 1 :],) if word in ("-x", "-X", "--exec", "--exec-batch") and argv[at + 1 :] else ()
             named = min(at + 2, len(argv))
             return Wrapping("runs another program on what it finds", named, inner, opaque=True)
@@ -302,18 +338,19 @@ class _Told:
 def _is_told(word: str, short: frozenset[str], long: frozenset[str]) -> bool:
     if word.startswith("--"):
         name = word.partition("=")[0]
-        # Long options may be shortened.
-        return len(name) > 3 and any(each.startswith(name) for each in long)
+        # Long options may be shortened, to one letter where no other begins with it (git ls-remote --u=...).
+        return len(name) > 2 and any(each.startswith(name) for each in long)
     # Short ones may stand together, or hold their value; better one too many.
     return word.startswith("-") and any(letter in word[1:] for letter in short)
 
 
 _TOLD: Final[Mapping[str, _Told]] = {
     "tar": _Told(
-        _set("I F"),
+        # T: the lines of a list of files may be options.
+        _set("I F T"),
         _set(
             "--to-command --checkpoint-action --use-compress-program --info-script --new-volume-script --rsh-command "
-            "--rmt-command"
+            "--rmt-command --files-from"
         ),
         bundle=True,
     ),
@@ -322,9 +359,27 @@ _TOLD: Final[Mapping[str, _Told]] = {
     "sort": _Told(frozenset(), _set("--compress-program")),
     "zip": _Told(_set("T"), _set("--unzip-command")),
     "split": _Told(frozenset(), _set("--filter")),
-    "wget": _Told(frozenset(), _set("--use-askpass --execute --config")),
+    "wget": _Told(_set("e"), _set("--use-askpass --execute --config")),
     "rg": _Told(frozenset(), _set("--pre --hostname-bin")),
+    "install": _Told(_set("s"), _set("--strip-program")),
+    "diff3": _Told(frozenset(), _set("--diff-program")),
+    "sdiff": _Told(_set("o"), _set("--diff-program --output")),
+    "cpio": _Told(frozenset(), _set("--rsh-command")),
+    "patch": _Told(_set("e"), _set("--ed")),
+    "fzf": _Told(frozenset(), _set("--preview --bind --become")),
+    "ag": _Told(frozenset(), _set("--pager")),
+    "ack": _Told(frozenset(), _set("--pager --ackrc")),
+    "bat": _Told(frozenset(), _set("--pager")),
 }
+
+
+def _compiler(argv: Argv) -> Wrapping | None:
+    """Judge a compiler or linker: some options load code, name another program, or hold more options."""
+    for at, word in enumerate(argv[1:], 2):
+        if word.startswith(COMPILERS_TOLD):
+            return Wrapping(f"is told to run another program ({word[:40]})", at, opaque=True)
+    return None
+
 
 # One command of print, delete or substitute, without the flag that runs what comes out.
 _ADDRESS: Final = r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\d+|\$|/[^/\\\n]*/))?"
@@ -333,11 +388,12 @@ _SED_SAFE: Final = re.compile(rf"{_ADDRESS}(?:[pd=]|s([/|#,:@])(?:(?!\1)[^\\\n])
 
 def _sed(argv: Argv) -> Wrapping | None:
     """Judge sed: its scripts may run commands and write files, unless it is told not to."""
-    if "--sandbox" in argv:
-        return None
     scripts, at, given = [], 1, False
     while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-", "--"):
         word = argv[at]
+        if word == "--sandbox":
+            # Only where it is an option: elsewhere it may be the name of a file.
+            return None
         if word in ("-e", "--expression") and at + 1 < len(argv):
             scripts.append(argv[at + 1])
             given, at = True, at + 1
@@ -394,26 +450,6 @@ def _git(argv: Argv) -> Wrapping | None:
 
 # ── all of them ─────────────────────────────────────────────────────────────
 
-_BUILDERS: Final = (
-    "make", "gmake", "bmake", "ninja", "meson", "cmake", "scons", "rake", "just", "task", "npx", "bunx", "uvx", "tox",
-    "nox", "ant", "mvn", "gradle", "sbt", "bazel", "invoke", "fab", "ansible", "ansible-playbook", "vagrant", "gulp",
-    "grunt", "watchexec", "entr", "inotifywait", "cargo", "go", "bundle", "composer", "dotnet", "mix", "stack", "cabal",
-    "pip", "pipx", "uv", "poetry", "hatch", "pdm", "conda", "pre-commit", "gem", "apt", "apt-get", "dpkg", "rpm", "yum",
-    "dnf", "brew", "apk", "pacman", "snap",
-)  # fmt: skip
-_PACKAGERS: Final = ("npm", "yarn", "pnpm")
-_ELSEWHERE: Final = (
-    "ssh", "scp", "sftp", "mosh", "rsh", "docker", "podman", "nerdctl", "kubectl", "nsenter", "unshare", "bwrap",
-    "firejail", "systemd-run", "systemctl", "machinectl", "at", "batch", "crontab", "su", "runuser", "pkexec", "screen",
-    "tmux", "script", "watch", "parallel", "flock", "socat", "nc", "ncat", "netcat", "ld-linux-x86-64.so", "ld.so",
-    "qemu", "wine", "chpst", "setpriv", "capsh", "run-parts", "start-stop-daemon", "daemon", "dbus-launch", "xvfb-run",
-    "telnet", "ld-linux", "ld-musl", "xdg-open", "open",
-)  # fmt: skip
-_EDITORS: Final = (
-    "vi", "vim", "nvim", "view", "ex", "ed", "emacs", "nano", "pico", "less", "more", "man", "pager", "most", "info",
-    "mutt", "ftp", "mail", "mailx",
-)  # fmt: skip
-
 
 def _package(argv: Argv) -> Wrapping | None:
     if len(argv) == 2 and argv[1] in _HARMLESS:
@@ -430,12 +466,14 @@ def _builder(argv: Argv) -> Wrapping | None:
 
 _Kind = Callable[[Argv], Wrapping | None]
 _KINDS: Final[Mapping[str, _Kind]] = {
-    **dict.fromkeys(_LANGUAGES, _language),
-    **dict.fromkeys(_SHELLS, _shell),
-    **dict.fromkeys(_BUILDERS, _builder),
-    **dict.fromkeys(_PACKAGERS, _package),
-    **dict.fromkeys(_ELSEWHERE, _opaque("runs programs elsewhere, later or under other rights", 2)),
-    **dict.fromkeys(_EDITORS, _opaque("lets whoever uses it run other programs", 2)),
+    **dict.fromkeys(LANGUAGES, _language),
+    **dict.fromkeys(SHELLS, _shell),
+    **dict.fromkeys(BUILDERS, _builder),
+    **dict.fromkeys(PACKAGERS, _package),
+    **dict.fromkeys(ELSEWHERE, _opaque("runs programs elsewhere, later or under other rights", 2)),
+    **dict.fromkeys(RUNNERS, _opaque("runs code of the project", 1)),
+    **dict.fromkeys(COMPILERS, _compiler),
+    **dict.fromkeys(EDITORS, _opaque("lets whoever uses it run other programs", 2)),
     **_PREFIXES,
     **_TOLD,
     "find": _find,

@@ -122,22 +122,22 @@ class World:
     _before: dict[str, str] = attrs.Factory(dict)
 
     async def read(self, path: str) -> str:
-        return await self._call(ReadFile(), {"path": path})
+        return await self.call(ReadFile(), {"path": path})
 
     async def list(self, path: str) -> str:
-        return await self._call(ListDir(), {"path": path})
+        return await self.call(ListDir(), {"path": path})
 
     async def write(self, path: str) -> str:
-        return await self._call(WriteFile(), {"path": path, "content": WRITTEN})
+        return await self.call(WriteFile(), {"path": path, "content": WRITTEN})
 
     async def edit(self, path: str) -> str:
-        return await self._call(EditFile(), {"path": path, "search": "canary", "replace": WRITTEN})
+        return await self.call(EditFile(), {"path": path, "search": "canary", "replace": WRITTEN})
 
     async def grep(self, glob: str) -> str:
-        return await self._call(Grep(), {"pattern": "canary", "path_glob": glob})
+        return await self.call(Grep(), {"pattern": "canary", "path_glob": glob})
 
     async def find(self, glob: str) -> str:
-        return await self._call(Find(), {"name_glob": glob})
+        return await self.call(Find(), {"name_glob": glob})
 
     async def redirect_in(self, path: str) -> str:
         return await self.shell(f"cat < '{path}'")
@@ -166,12 +166,12 @@ class World:
         return f"{verdict.verdict}: {verdict.detail}"
 
     async def exec(self, *argv: str) -> str:
-        return await self._call(Exec(), {"argv": list(argv)})
+        return await self.call(Exec(), {"argv": list(argv)})
 
     async def shell(self, line: str) -> str:
-        return await self._call(Shell(), {"line": line})
+        return await self.call(Shell(), {"line": line})
 
-    async def _call(self, tool: Any, arguments: Mapping[str, Any]) -> str:
+    async def call(self, tool: Any, arguments: Mapping[str, Any]) -> str:
         try:
             seen = await tool.run(arguments, self.context)
         except (ToolFailed, ActRefused) as error:

@@ -21,7 +21,9 @@ from actors.agents.exec_judging import judge_command, may_run
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act
 from actors.agents.verification import Verification
+from actors.tools.edit_file import EditFile
 from actors.tools.process import environment
+from actors.tools.write_file import WriteFile
 
 PROOF = "proof-that-it-ran"
 TOUCH = f"touch {PROOF}"
@@ -83,6 +85,8 @@ LINES = [
     Attack("piped to a shell", f"echo '{TOUCH}' | sh"),
     Attack("piped to a shell by its path", f"echo '{TOUCH}' | /bin/sh -s"),
     Attack("read by a shell", f"echo '{TOUCH}' > s.sh; sh < s.sh"),
+    Attack("piped to a shell that nobody named", f"echo '{TOUCH}' | linux64", needs="linux64"),
+    Attack("piped to a shell of another name", f"echo '{TOUCH}' | setarch x86_64", needs="setarch"),
 ]  # fmt: skip
 WRAPPED = [
     Attack("env", argv=("env", "touch", PROOF)),
@@ -141,6 +145,18 @@ WRAPPED = [
     Attack("unshare", argv=("unshare", "touch", PROOF), needs="unshare"),
     Attack("chroot", argv=("chroot", "/", "sh", "-c", f"cd $OLDPWD; {TOUCH}"), needs="nothing-to-show-it-with"),
     Attack("sudo", argv=("sudo", "-n", "touch", PROOF), needs="sudo"),
+    Attack("git by an option of one letter", argv=("git", "ls-remote", f"--u={TOUCH};", "."), needs="git"),
+    Attack("git clone by an option of one letter", argv=("git", "clone", f"--u={TOUCH};", ".", "cloned"), needs="git"),
+    Attack("find with a plus that ends nothing", argv=("find", "names.txt", "-exec", "env", "-u", "+", "touch", PROOF, ";")),
+    Attack("sed with a file of the name of an option", argv=("sed", f"1e {TOUCH}", "names.txt", "--", "--sandbox"), needs="sed"),
+    Attack("strace into a command", argv=("strace", "-o", f"|{TOUCH}", "true"), needs="strace"),
+    Attack("choom", argv=("choom", "-n", "0", "--", "touch", PROOF), needs="choom"),
+    Attack("x86_64", argv=("x86_64", "touch", PROOF), needs="x86_64"),
+    Attack("perl by a long name", argv=("perl5.36-x86_64-linux-gnu", "-e", f"open(F, '>{PROOF}')"), needs="perl5.36-x86_64-linux-gnu"),
+    Attack("prove", argv=("prove", "-e", TOUCH, "names.txt"), needs="prove"),
+    Attack("ssh-agent", argv=("ssh-agent", "touch", PROOF), needs="ssh-agent"),
+    Attack("valgrind", argv=("valgrind", "touch", PROOF), needs="valgrind"),
+    Attack("gcc by a wrapper", argv=("gcc", "-wrapper", f"sh,-c,{TOUCH}", "-x", "c", "-c", "names.txt"), needs="gcc"),
     Attack("node -e", argv=("node", "-e", f"require('fs').writeFileSync('{PROOF}', '')"), needs="node"),
     Attack("ruby -e", argv=("ruby", "-e", f"File.write('{PROOF}', '')"), needs="ruby"),
     Attack("lua -e", argv=("lua", "-e", f"io.open('{PROOF}', 'w')"), needs="lua"),
@@ -212,6 +228,35 @@ async def test_attack_on_an_allowed_prefix(place: Any, attack: str) -> None:
     assert told.startswith("refused")
     # The control: what compares the beginning of the text allows every one of them.
     assert attack.startswith("git status")
+
+
+FSMONITOR = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = " + TOUCH + "; false\n"
+
+
+@pytest.mark.parametrize("attack", [".git/config", "./.git//config", "sub/../.git/config", "linked-git/config"])
+@pytest.mark.parametrize("way", ["write_file", "edit_file", "shell"])
+async def test_attack_by_a_configuration_of_git(place: Any, attack: str, way: str) -> None:
+    # Files may be written and `git status` may be run. Both together must not run what nobody allowed.
+    (place.root / "linked-git").symlink_to(".git")
+    (place.root / "config.txt").write_text(FSMONITOR)
+    policy = Policy.default().layer("operator").allow_write("*").allow_exec("git").allow_exec("git status")
+    place.context.policy = policy.allow_exec("cat").allow_exec("cat *")
+    told = await _into(place, attack, way)
+    assert told.startswith("refused") and "belongs to git" in told
+    await place.exec("git", "status")
+    assert place.escapes() == []
+    # The control: once it stands there, the allowed command runs it.
+    (place.root / ".git" / "config").write_text(FSMONITOR)
+    await place.exec("git", "status")
+    assert place.escapes() == [f"workspace/{PROOF}"]
+
+
+async def _into(place: Any, path: str, way: str) -> str:
+    if way == "shell":
+        return str(await place.shell(f"cat config.txt > '{path}'"))
+    if way == "edit_file":
+        return str(await place.call(EditFile(), {"path": path, "search": "[core]", "replace": FSMONITOR}))
+    return str(await place.call(WriteFile(), {"path": path, "content": FSMONITOR}))
 
 
 VARIABLES = [
