@@ -1,14 +1,18 @@
 """Credentials are known by their names, and stand in no text that went through, cut or escaped as it may be."""
 
+import base64
+import html
 import json
+import re
 import time
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.secret_values import MOST_FOUND, SHOWN, Redactor, is_secret_name, values_in
+from actors.agents.secret_values import HIDDEN, MOST_FOUND, SHOWN, SHOWN_LAST, Redactor, is_secret_name, values_in
 
 VALUES = st.text("abcXYZ019-_/+é\"\\", min_size=SHOWN, max_size=40)
 
@@ -16,13 +20,15 @@ VALUES = st.text("abcXYZ019-_/+é\"\\", min_size=SHOWN, max_size=40)
 @pytest.mark.parametrize(
     "name",
     ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "github_token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "PGPASSWD",
-     "SSH_PASSPHRASE", "GH_PAT", "SENTRY_DSN", "KEY", "MY_TOKEN_2", "GOOGLE_CREDENTIALS", "HTTP_AUTH"],
+     "SSH_PASSPHRASE", "GH_PAT", "SENTRY_DSN", "KEY", "MY_TOKEN_2", "DB_PASS", "MYSQL_PASS", "SMTP_PASS_2", "AWS_CREDS", "SESSION_COOKIE",
+     "SLACK_WEBHOOK_URL", "AZURE_STORAGE_CONNECTION_STRING", "SQL_CONNSTR", "SERVICE_JWT", "API_BEARER", "ORACLE_PSWD",
+     "GOOGLE_CREDENTIALS", "HTTP_AUTH"],
 )  # fmt: skip
 def test_a_credential_is_known_by_its_name(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["PATH", "HOME", "PWD", "OLDPWD", "LANG", "SSH_KEY_FILE", "TOKEN_PATH", "PATTERN", "AUTHOR"])
+@pytest.mark.parametrize("name", ["PATH", "HOME", "PWD", "OLDPWD", "LANG", "SSH_KEY_FILE", "TOKEN_PATH", "PATTERN", "AUTHOR", "COMPASS", "BYPASS_CHECK", "PASSIVE"])
 def test_a_place_or_a_plain_word_is_no_credential(name: str) -> None:
     assert not is_secret_name(name)
 
@@ -40,9 +46,43 @@ def test_short_values_of_the_environment_are_left_alone_and_own_ones_are_not() -
 @given(VALUES, st.text("ab ", max_size=10), st.text("ab ", max_size=10))
 def test_no_spelling_of_a_value_is_left(value: str, before: str, after: str) -> None:
     redactor = Redactor((value,))
-    for spelled in (value, json.dumps(value)[1:-1], quote(value, safe=""), repr(value)[1:-1], " ".join(value.split())):
+    for spelled in (
+        value, json.dumps(value)[1:-1], quote(value, safe=""), repr(value)[1:-1], " ".join(value.split()), html.escape(value),
+        re.sub("%..", lambda code: code[0].lower(), quote(value, safe="")),
+    ):  # fmt: skip
         if len(spelled) >= SHOWN:
             assert spelled not in redactor.hide(f"{before} {spelled} {after}")
+
+
+@given(VALUES, st.binary(max_size=9), st.binary(max_size=9), st.sampled_from([base64.b64encode, base64.urlsafe_b64encode]))
+def test_a_value_inside_of_what_is_encoded_in_base_64_is_hidden(value: str, before: bytes, after: bytes, encode: Any) -> None:
+    # As a user with a password stands in a header, or a credential in a stored secret.
+    told = encode(before + value.encode() + after).decode()
+    kept = Redactor((value,)).hide(f"Basic {told}").removeprefix("Basic ")
+    assert HIDDEN in kept
+    # What is left are the neighbours, and letters that they share with the value.
+    assert len(kept.replace(HIDDEN, "")) <= -(-len(before) * 8 // 6) + -(-len(after) * 8 // 6) + 5
+
+
+@given(VALUES, st.integers(1, 32))
+def test_whoever_chooses_where_a_value_is_cut_does_not_see_the_rest(value: str, place: int) -> None:
+    rest = value[place:]
+    told = Redactor((value,)).hide(f"{rest} and more")
+    # Of a short ending so little is told as of a short beginning, or a little more.
+    assert rest not in told or len(rest) < SHOWN_LAST
+
+
+def test_each_line_of_a_value_with_several_is_hidden_by_itself() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
+    redactor = Redactor((key,))
+    assert redactor.hide("3: AQEFAASCBKcwggSjAgEAAoIB") == "3: [secret]"
+    assert redactor.hide(f"it is {key}!") == "it is [secret]!"
+    # The frame by itself is no credential, and what begins like one is not lost.
+    assert redactor.hide("-----END KEY-----") in ("-----END KEY-----", "[secret]")
+
+
+def test_a_value_of_blanks_hides_no_words() -> None:
+    assert Redactor(("a        b", " " * 12), ("  ",)).hide("a b c") == "a b c"
 
 
 @given(VALUES, st.integers(SHOWN, 40))

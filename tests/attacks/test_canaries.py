@@ -30,6 +30,7 @@ from actors.agents.ports import (
     ToolContext,
     ToolSpec,
 )
+from actors.agents.verification import Verification
 from actors.assembly.running import run_tree
 from actors.containment.limits import Containment
 from actors.errors import ProviderError, ProviderErrorKind
@@ -199,6 +200,45 @@ async def test_a_command_behind_a_sandbox_cannot_read_the_environment_of_the_run
         pytest.skip("this machine has no boundary for commands")
     seen = base64.b64decode((tmp_path / "work" / "seen.txt").read_bytes())
     assert b"PATH=" in seen and found_in(seen) == []
+
+
+PRINTS_ALL = """tr '\\\\0' '\\\\n' < /proc/$PPID/environ; exit 1"""
+
+
+@pytest.mark.parametrize("whose", ["operator", "model"])
+async def test_what_a_check_prints_is_hidden_where_it_is_told(tmp_path: Path, whose: str) -> None:
+    (tmp_path / "work").mkdir()
+    task, mine = TASK, "env > gate.txt; exit 1"
+    assert mine in task
+    if whose == "operator":
+        task = task.replace(mine, PRINTS_ALL)
+    asked = {"goal": "look too", "verify": {"kind": "command", "argv": ["sh", "-c", PRINTS_ALL.replace("\\\\", "\\")]}}
+    script = [Answer(calls=(SaidCall("spawn_agent", json.dumps(asked)),)), Answer(text="child"), Answer(text="done")]
+    async with open_model_server(answering(script)) as server:
+        (tmp_path / "task.toml").write_text(task.format(url=server.base_url, sandbox="full_access"))
+        done = await actors(tmp_path, "run", "task.toml", "--stream-json", "--record", "run.jsonl")
+        assert found_in(json.dumps(list(server.requests)).encode()) == []
+    run_id = json.loads(done.stdout.splitlines()[-1])["run_id"]
+    trace = await actors(tmp_path, "trace", run_id, "--export")
+    assert b"OPENAI_API_KEY=[secret]" in done.stdout and b"OPENAI_API_KEY=[secret]" in trace.stdout
+    assert found_in(done.stdout + done.stderr + trace.stdout + trace.stderr) == [] and searched(tmp_path) == {}
+
+
+@pytest.mark.usefixtures("_secrets")
+async def test_a_reviewer_is_not_sent_what_a_changed_file_holds_of_a_credential(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a").write_text(f"before: {SECRETS[0]}")
+    contract = TaskContract.workspace("change it", tmp_path / "work", Verification.review("is it so?"), max_steps=1)
+    script = Scripted([ScriptedAnswer(calls=(("write_file", {"path": "a", "content": f"after: {SECRETS[1]}"}),))])
+    said = json.dumps({"verdict": "no", "reason": f"I see {SECRETS[2]}"})
+    reviewer = Scripted([ScriptedAnswer(text=said)], model="another")
+    async with Store.open(tmp_path / "runs.db") as store:
+        result = await run_tree(contract, script, store, Policy.permissive(), ApproveAll(), LIMITS, reviewer=reviewer)
+        [detail] = [row[0] for row in store.select("SELECT detail FROM gate_attempts WHERE run_id = ?", (result.run_id,))]
+        kept = store.select("SELECT before, state FROM snapshots")
+    assert "I see [secret]" in detail and len(kept) == 1 and found_in(repr(kept).encode()) == []
+    sent = repr(reviewer.requests)
+    assert "it held a credential" in sent and "after: [secret]" in sent and found_in(sent.encode()) == []
 
 
 async def test_what_a_command_reads_of_the_runtime_without_a_sandbox_is_hidden_in_what_it_prints(tmp_path: Path) -> None:
