@@ -15,7 +15,7 @@ from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing, shown
 from actors.tools.protected import text_at
 from actors.tools.whole_files import digest, opened, read_bytes, replace_bytes
-from actors.tools.write_file import as_bytes, written
+from actors.tools.write_file import as_bytes, judge_place, written
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 
@@ -65,6 +65,7 @@ class EditFile:
         asked = taken(EditFileArguments, arguments, self.spec)
         workspace = Workspace(context.root)
         relative = workspace.resolve(asked.path)
+        judge_place(relative)
         await context.authorise(Act.read, relative)
         with opened(workspace, relative) as descriptor, failing(relative):
             if descriptor is None:

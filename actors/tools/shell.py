@@ -20,6 +20,7 @@ from actors.tools.exec import MOST_LOOKED_AT, described
 from actors.tools.paths import Workspace, shown
 from actors.tools.pipelines import NOWHERE, run_line
 from actors.tools.walking import marks, note_changes
+from actors.tools.write_file import judge_place
 
 LANGUAGE = (
     "Commands joined by | && || and ;, words plain or in quotes, and the redirections > >> < 2> and 2>&1. Nothing is "
@@ -48,8 +49,8 @@ async def admitted(text: str, context: ToolContext, workspace: Workspace) -> Adm
     Cancellation: nothing was decided.
 
     Raises:
-        ToolFailed: it is not of the language, a path leads out of the workspace, or a file would be written
-            where commands may write none; nobody was asked.
+        ToolFailed: it is not of the language, a path leads out of the workspace or belongs to git, or a file would
+            be written where commands may write none; nobody was asked.
         ActRefused: something in it is not allowed; nothing of it ran.
     """
     line = read_line(text)
@@ -61,7 +62,11 @@ async def admitted(text: str, context: ToolContext, workspace: Workspace) -> Adm
             if redirect.stream is Stream.errors_to_output or redirect.target == NOWHERE:
                 continue
             relative = files[redirect.target] = workspace.resolve(redirect.target)
-            (reads if redirect.stream is Stream.read else writes).append(relative)
+            if redirect.stream is Stream.read:
+                reads.append(relative)
+            else:
+                judge_place(relative)
+                writes.append(relative)
     if writes and context.confinement.mode is ExecSandbox.read_only:
         # We would open the file, and no sandbox stands around us.
         raise ToolFailed(f"commands may not write here; leave the redirection to {shown(writes[0])} out")

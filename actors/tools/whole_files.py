@@ -165,4 +165,5 @@ def _keep_rights(descriptor: int, found: os.stat_result) -> None:
         except PermissionError:
             # Only root may give files away; the file is ours then, as with any editor.
             pass
-    os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
+    # Not the right to run as its owner or group: it was given for other bytes, and the system takes it at a write too.
+    os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from actors.agents.platform_names import fold_target
 from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
@@ -30,6 +31,18 @@ def as_bytes(content: str) -> bytes:
         return content.encode()
     except UnicodeEncodeError as error:
         raise ToolFailed(f"content holds a character that no file can have, at {error.start}") from None
+
+
+def judge_place(relative: str) -> None:
+    """Refuse what belongs to git: its configuration and its hooks name programs, which the next `git` would run.
+
+    That `git` may be one that a rule allows, or the operator's own, outside of any boundary.
+
+    Raises:
+        ToolFailed: the path lies in a repository's own directory; nobody was asked.
+    """
+    if ".git" in fold_target(relative).lower().split("/"):
+        raise ToolFailed(f"{shown(relative)} belongs to git itself and is not written as a file; have git change it")
 
 
 def written(relative: str, data: bytes, changed: bool) -> Observation:
@@ -66,6 +79,7 @@ class WriteFile:
         data = as_bytes(asked.content)
         workspace = Workspace(context.root)
         relative = workspace.resolve(asked.path)
+        judge_place(relative)
         await context.authorise(Act.write, relative, content=asked.content)
         # A call that is run again, because its process ended, says what it did then.
         await context.touch(relative, lambda: text_at(workspace, relative))

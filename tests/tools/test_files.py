@@ -250,6 +250,30 @@ async def test_the_operators_own_link_is_followed_in_single_file_work(root, cont
 # ── editing ─────────────────────────────────────────────────────────────────
 
 
+async def test_a_write_does_not_hand_on_the_right_to_run_as_somebody_else(root, context):
+    # As the system does at a write into the file itself. Made by root, it would be a program of root with an agent's bytes.
+    path = root / "a.txt"
+    path.write_text("old")
+    path.chmod(0o6755)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o6755, "the control"
+    await WriteFile().run({"path": "a.txt", "content": "new"}, context)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    path.chmod(0o4755)
+    await EditFile().run({"path": "a.txt", "search": "new", "replace": "newer"}, context)
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("newer", 0o755)
+
+
+@pytest.mark.parametrize("path", [".git/config", ".git", ".git/hooks/pre-commit", "sub/.git/config", "sub/.GIT/config", ".git/new/x"])
+async def test_what_belongs_to_git_is_not_written_as_a_file(root, context, path):
+    for tool, more in ((WriteFile(), {"content": "x"}), (EditFile(), {"search": "a", "replace": "b"})):
+        with pytest.raises(ToolFailed, match="belongs to git"):
+            await tool.run({"path": path, **more}, context)
+    assert not (root / ".git").exists() and context.asked == []
+    # What only begins like it is a file like others.
+    for own in (".gitignore", ".github/x.yml", "a.git"):
+        assert (await WriteFile().run({"path": own, "content": "x"}, context)).changed
+
+
 async def test_an_edit_replaces_the_one_passage_and_asks_for_both_rights(root, context):
     (root / "a.txt").write_bytes(b"one\r\ntwo\r\nthree")
     seen = await EditFile().run({"path": "a.txt", "search": "two", "replace": "2"}, context)
