@@ -8,6 +8,10 @@ import re
 from typing import Any, Final
 
 _BAD: Final = re.compile("[\ud800-\udfff\x00]")
+# Letters and marks to Python, and nothing, or a blank, to the eye. U+FE0E and U+FE0F stand in honest pictures.
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0d\U000e0100-\U000e01ef]"
+)
 
 
 def clean(text: str) -> str:
@@ -16,6 +20,11 @@ def clean(text: str) -> str:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return joined.replace("\x00", "\ufffd")
+
+
+def is_seen(text: str) -> bool:
+    """Tell whether all of a text can be seen by whoever reads it: nothing controls, turns a line, or takes no room."""
+    return text.isprintable() and _UNSEEN.search(text) is None
 
 
 def clean_value(value: Any) -> Any:

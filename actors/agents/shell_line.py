@@ -23,6 +23,7 @@ from typing import Final
 
 import attrs
 
+from actors.agents.entry_text import is_seen
 from actors.errors import ToolFailed
 
 MOST_CHARACTERS: Final = 8_192
@@ -223,7 +224,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
     for place, letter in enumerate(inner, at + 2):
         if quote == '"' and letter in _IN_QUOTES:
             raise LineRefused(place, _IN_QUOTES[letter])
-        if letter != "\t" and not letter.isprintable():
+        if letter != "\t" and not is_seen(letter):
             raise LineRefused(place, _WHY.get(letter, _unprintable(letter)))
     return inner, end + 1
 
@@ -232,7 +233,7 @@ def _why(letter: str) -> str:
     known = _WHY.get(letter)
     if known is not None:
         return known
-    if letter.isprintable():
+    if is_seen(letter):
         return f"{letter} may stand only in quotes; put the word in single quotes"
     return _unprintable(letter)
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from rich.cells import chop_cells
 
+from actors.agents.entry_text import is_seen
+
 MARGIN = "  │ "
 
 
 def printable(text: str) -> str:
-    """Escape line ends and what drives a terminal: the whole is one line."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    """Escape line ends, what drives a terminal, and what nobody would see: the whole is one line."""
+    if is_seen(text):
+        return text
+    return "".join(letter if is_seen(letter) else ascii(letter)[1:-1] for letter in text)
 
 
 def quoted(text: str, width: int) -> list[str]:

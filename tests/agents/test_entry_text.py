@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.entry_text import bounded, clean, clean_value
+from actors.agents.entry_text import bounded, clean, clean_value, is_seen
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=40) | st.text(
     st.sampled_from("a\x00\ud83d\ude00é"), max_size=12
@@ -33,6 +34,16 @@ def test_good_text_is_left_as_it_is(text: str) -> None:
 
 def test_the_halves_of_one_character_are_joined() -> None:
     assert clean("a\ud83d\ude00b") == "a😀b"
+
+
+@pytest.mark.parametrize("text", ["a b", "é", "漢字", "한국", "\u2764\ufe0f", "👩‍🚀".replace("\u200d", ""), ""])
+def test_text_that_a_person_can_read_is_seen(text: str) -> None:
+    assert is_seen(text)
+
+
+@pytest.mark.parametrize("letter", "\n\t\x1b\x7f\u00a0\u00ad\u034f\u115f\u1160\u200b\u202e\u2028\u2800\u3164\uffa0\ufe00\ufeff\U000e0041\U000e0101")
+def test_what_takes_no_room_or_looks_like_a_blank_is_not_seen(letter: str) -> None:
+    assert not is_seen(f"a{letter}b")
 
 
 def test_a_lone_half_becomes_a_replacement_character() -> None:

@@ -84,6 +84,11 @@ REFUSED = [
     ("git status \x1b[2J", 12, "U+001B"),
     ("git status '\u202e'", 13, "U+202E"),
     ("git status '\u200b'", 13, "U+200B"),
+    # Letters to Python, and nothing or a blank to whoever approves the line.
+    ("git status '\u2800'", 13, "U+2800"),
+    ("git status '\u3164'", 13, "U+3164"),
+    ('git status "a\U000e0141"', 14, "U+E0141"),
+    ("git status \uffa0id", 12, "U+FFA0"),
     ("git status \u00a0id", 12, "U+00A0"),
     ("a '\ud800'", 4, "U+D800"),
     ("ls *.py", 4, "pattern"),
