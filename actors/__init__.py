@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from actors.agents.restarting import RestartPolicy as RestartPolicy
     from actors.agents.roster import AgentDef as AgentDef
     from actors.agents.roster import Agents as Agents
+    from actors.agents.routing import Routing as Routing
     from actors.agents.verification import Verification as Verification
     from actors.assembly.reopening import reopen as reopen
     from actors.assembly.resuming import resume as resume
@@ -151,6 +152,7 @@ _WHERE = {
     "Reason": "actors.runtime.exits",
     "RestartPolicy": "actors.agents.restarting",
     "RestartsExhausted": "actors.errors",
+    "Routing": "actors.agents.routing",
     "RunOutcome": "actors.agents.outcomes:Outcome",
     "RunResult": "actors.assembly.running",
     "Scripted": "actors.providers.scripted",

@@ -17,7 +17,7 @@ from actors.agents.verification import CriterionKind
 ACTED_ON: Final = frozenset({
     "goal", "file", "root", "verify", "constraints", "max_steps", "max_duration", "max_tokens", "max_output_tokens",
     "max_retries", "retry", "stall", "max_read_chars", "exec_timeout", "agents", "on_unknown_price",
-    "queue_order", "spawn_background_after", "detached_spawns", "exec_sandbox", "exec_caps", "effort",
+    "queue_order", "spawn_background_after", "detached_spawns", "exec_sandbox", "exec_caps", "effort", "routing",
 })  # fmt: skip
 # And of a named agent.
 AGENT_ACTED_ON: Final = frozenset({

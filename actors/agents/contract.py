@@ -44,6 +44,7 @@ from actors.agents.judged_fields import (
     word_problem,
 )
 from actors.agents.roster import Agents
+from actors.agents.routing import Routing
 from actors.agents.verification import CriterionKind, Verification
 from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
@@ -251,6 +252,10 @@ def _lives() -> Any:
     return judged(each(anything), (), converter=as_tuple, live=True, kw_only=True)
 
 
+def _read_routing(plain: object, at: str) -> Routing | None:
+    return None if plain is None else read_record(Routing, plain, at)
+
+
 def _at_least_one(value: Any) -> Any:
     return 1 if type(value) is int and value == 0 else value
 
@@ -316,7 +321,9 @@ class TaskContract:
     plan_gate: object | None = _live()
     reviewer: object | None = _live()
     tool_hooks: object | None = _live()
-    routing: object | None = _live()
+    routing: Routing | None = judged(
+        optional(instance_of(Routing)), None, read=_read_routing, kw_only=True
+    )
     effort: str | None = judged(optional(word_problem), None, kw_only=True)
     web: object | None = _live()
     images: tuple[object, ...] = _lives()
@@ -498,7 +505,7 @@ class TaskContract:
         """Set what runs before a tool does."""
         return attrs.evolve(self, tool_hooks=hooks)
 
-    def with_routing(self, routing: object | None) -> "TaskContract":
+    def with_routing(self, routing: Routing | None) -> "TaskContract":
         """Set when another model takes over."""
         return attrs.evolve(self, routing=routing)
 

@@ -47,6 +47,7 @@ from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import retry_delay
 from actors.agents.reviewing import refused_endpoints
 from actors.agents.roster import AgentDef
+from actors.agents.routing import Routing, request_bytes, route
 from actors.agents.rows import AgentEvent, AttemptMade, Settled
 from actors.agents.services import Services
 from actors.agents.spawning import NAME as SPAWN
@@ -166,6 +167,9 @@ class Loop:
         self._attempts = 0
         self._step_tokens = 0
         self._gate: str | None = None
+        # The model that is asked, None for the provider's own; and the checks in a row that did not pass.
+        self._model = job.model
+        self._non_passes = 0
         self._children = Children(self, work_on)
         # What tools keep between calls; it is given up with the loop, and kept nowhere else.
         self.belongings = Belongings(agent.tree.host.services.start_soon)
@@ -208,7 +212,9 @@ class Loop:
         """
         transcript, stalled = self._transcript, False
         self.belongings.remember(past.calls_run())
-        judged = past.judged
+        judged, self._non_passes = past.judged, past.non_passes
+        if past.routed is not None:
+            self._model = past.routed or None
         for each in past.steps:
             answer = each.answer
             transcript.fold_late(each.late)
@@ -323,7 +329,7 @@ class Loop:
 
     async def _attempt(self, step: int, attempt: int, late: Sequence[Observation]) -> Work | ProviderError | Outcome:
         try:
-            held, request = await self.hold(self.services.provider, self._request(), step, attempt)
+            held, request = await self.hold(self.services.provider, await self._request(step), step, attempt)
         except BudgetExceeded as refusal:
             return self._end(OutcomeKind.cost_budget_exceeded, message=str(refusal))
         began = trio.current_time()
@@ -358,13 +364,26 @@ class Loop:
             request = attrs.evolve(request, max_output_tokens=held.output_tokens)
         return held, request
 
-    def _request(self) -> CompletionRequest:
+    async def _request(self, step: int) -> CompletionRequest:
         turns, contract = fitted(self._transcript.turns), self.contract
         model, most = self.job.model, contract.max_output_tokens
-        return CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
+        request = CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
+        return request if contract.routing is None else await self._routed(contract.routing, request, step)
+
+    async def _routed(self, routing: Routing, request: CompletionRequest, step: int) -> CompletionRequest:
+        chosen, before = route(routing, request, self._non_passes), self._model
+        self._model = chosen.model
+        was, now = (priced_model(self.services.provider, each) for each in (before, chosen.model))
+        if was != now:
+            # Its row stands with the reservation, before the request leaves: whoever goes on does not tell it again.
+            facts = {"step": step, "from": was, "to": now, "why": chosen.why}
+            facts |= {"non_passes": self._non_passes, "bytes": request_bytes(request)}
+            event = self.recorder.event(self.agent.path, self.agent.depth, "routed", facts)
+            await self.recorder.append(AgentEvent(self._run_id, step, "routed", chosen.model or ""), event)
+        return attrs.evolve(request, model=chosen.model)
 
     def _cost(self, usage: Usage | None, served: str | None) -> int:
-        return cost_of(self.services.provider, usage, served, self.services.prices, self.job.model)
+        return cost_of(self.services.provider, usage, served, self.services.prices, self._model)
 
     async def _attempt_failed(
         self, step: int, attempt: int, held: Reservation, error: ProviderError, began: float
@@ -440,7 +459,7 @@ class Loop:
 
     def _attempt_row(self, step: int, attempt: int, usage: Usage | None, began: float, **more: Any) -> AttemptMade:
         seconds = trio.current_time() - began
-        provider, asked = self.services.provider.name, self.job.model
+        provider, asked = self.services.provider.name, self._model
         return attempt_row(self._run_id, step, attempt, usage, seconds, provider=provider, asked=asked, **more)
 
     def _closing_rows(self, step: int, held: Reservation, settlement: Settlement) -> tuple[Settled, AgentEvent]:
@@ -484,8 +503,10 @@ class Loop:
         self._move(Event.judge)
         # Judged perhaps by a process that ended before it could say so.
         known, self._gate = self._gate, None
-        if facts.has_criterion and (known == "passed" if known is not None else await passes(self, step)):
-            return self._end(OutcomeKind.success)
+        if facts.has_criterion:
+            if known == "passed" if known is not None else await passes(self, step):
+                return self._end(OutcomeKind.success)
+            self._non_passes += 1
         self._move(Event.go_on)
         return None
 

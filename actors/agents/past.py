@@ -119,6 +119,21 @@ class PastAgent:
     said: str | None = None
     decided: Outcome | None = None
     taken_over: int = 0
+    # The model that it was last told to be asked, empty for the provider's own; None when it was always its own.
+    routed: str | None = None
+
+    @property
+    def non_passes(self) -> int:
+        """Count the checks that did not pass, one after the other until now, of steps that the work went on from.
+
+        A run that reopened another counts anew: its checks may be others.
+        """
+        count = 0
+        for each in reversed(self.steps if self.judged else self.steps[:-1]):
+            if each.gate in (None, "passed"):
+                break
+            count += 1
+        return count
 
     @property
     def judged(self) -> bool:

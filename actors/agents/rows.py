@@ -398,7 +398,7 @@ class SandboxUsed:
 class AgentEvent:
     """Something between agents: a row in ``agent_events``.
 
-    ``kind`` is spawn, spawn_refused, spawn_args, budget_draw, said or restart.
+    ``kind`` is spawn, spawn_refused, spawn_args, budget_draw, said, routed or restart.
     """
 
     run_id: str

@@ -36,6 +36,7 @@ def reviewer_problems(
     if not (isinstance(verify, Review) and verify.allow_self_review):
         # Children may be reviewed even where the root is not.
         models = [getattr(provider, "default_model", None), *(each.model for each in contract.agents if each.model)]
+        models += [] if contract.routing is None else contract.routing.models.values()
         own = self_review_problem(reviewer, provider, models)
         if own is not None:
             problems.append(("reviewer", f"{own}: {_REMEDY}"))

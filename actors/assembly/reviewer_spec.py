@@ -8,6 +8,7 @@ from actors.agents.verification import Review
 from actors.assembly.provider_spec import ProviderKind, ProviderSpec, model_of
 
 Problems = list[tuple[str, str]]
+_ALONE = "contract.verify.allow_self_review = true"
 
 
 def review_problems(
@@ -20,7 +21,7 @@ def review_problems(
     if not written:
         if not is_review or alone:
             return []
-        text = "is required: the criterion is a review; write a [reviewer] table, or verify.allow_self_review = true"
+        text = f"is required: the criterion is a review; write a [reviewer] table, or {_ALONE}"
         return [("reviewer", text)]
     if reviewer is None or provider is None:
         return []
@@ -33,6 +34,8 @@ def review_problems(
         return problems
     models = {"provider.model": model_of(provider)}
     models |= {f"agents.{agent.name}.model": agent.model for agent in contract.agents if agent.model is not None}
+    if contract.routing is not None:
+        models |= {f"contract.routing.{field}": model for field, model in contract.routing.models.items()}
     own = model_of(reviewer)
     if own is None:
         return [*problems, ("reviewer.model", "is required: a reviewer must be told from who did the work")]
@@ -40,6 +43,6 @@ def review_problems(
         if model is None:
             problems.append((place, "is required: the reviewer must be told from who did the work"))
         elif same_model(model, own):
-            text = f"is {own}, which does the work ({place}); name another, or write verify.allow_self_review = true"
+            text = f"is {own}, which does the work ({place}); name another, or write {_ALONE}"
             problems.append(("reviewer.model", text))
     return problems

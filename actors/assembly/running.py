@@ -27,7 +27,7 @@ from actors.agents.services import Services, tool_names_problem
 from actors.agents.spawning import NAME as SPAWN
 from actors.agents.terminals import Terminal
 from actors.agents.tree import Leaks, Tree
-from actors.assembly.boundary_check import check_boundary
+from actors.assembly.boundary_check import check_boundary, told_before
 from actors.assembly.reviewer_check import reviewer_of, reviewer_problems
 from actors.containment.amounts import UNLIMITED
 from actors.containment.limits import Containment
@@ -143,8 +143,7 @@ async def _run(
     check_boundary(contract, policy)
     job = job_for(contract, provider, policy, approver, table, tools, in_tree=in_tree, reviewer=reviewer)
     _check_tools(contract, job.services.tools)
-    # More than can be looked at before each check is told now, and not when the work is done.
-    await FILES.pin(contract.verify, str(contract.root or contract.file.parent))
+    await told_before(contract, policy, FILES)
     kept = Store.memory() if store is None else store
     tree = Tree(containment, kept, observer, cleanup_allowance, queue_order=contract.queue_order)
     return await drive(tree, job, on_open, task=task)
@@ -243,12 +242,14 @@ def check_run(
     if contract.root is not None and not Path(contract.root).is_dir():
         problems.append(("contract.root", f"{contract.root} is not a directory"))
     if containment.max_total_cost is not None and contract.on_unknown_price == OnUnknownPrice.refuse:
-        model = getattr(provider, "default_model", None)
-        named = model or "the provider's own model"
+        models = [getattr(provider, "default_model", None)]
+        models += [] if contract.routing is None else contract.routing.models.values()
+        unknown = dict.fromkeys(model or "the provider's own model" for model in models if prices.get(model) is None)
         if not len(prices):
+            named = next(iter(unknown))
             text = f"no price is known for {named}, and a cost ceiling is set: add [prices] for it and all others"
             problems.append(("prices", text))
-        elif prices.get(model) is None:
-            problems.append((f'prices."{named}"', "is missing, and a cost ceiling is set"))
+        else:
+            problems += [(f'prices."{named}"', "is missing, and a cost ceiling is set") for named in unknown]
     if problems:
         raise ConfigError(*problems)

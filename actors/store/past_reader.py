@@ -82,13 +82,7 @@ class StoredPast:
             f"step > 0 AND {_NOT_WHOLE}",
         )
         self._calls = self._summed(_USAGE, "provider_calls", "prompt_tokens IS NOT NULL")
-        self._said = dict(
-            reader.select(
-                "SELECT run_id, detail FROM agent_events WHERE id IN"
-                f" (SELECT MAX(id) FROM agent_events WHERE kind = 'said' AND {_OF_OPEN} GROUP BY run_id)",
-                (tree_id,),
-            )
-        )
+        self._said, self._routed = self._last_told("said"), self._last_told("routed")
         # Of whole steps they are observations, which are read above.
         self._done = self._by_run(
             "step, ordinal, kind, target, text, changed", "call_results AS r", "step, ordinal", _NOT_WHOLE
@@ -207,6 +201,7 @@ class StoredPast:
             said=self._said.pop(run_id, said),
             decided=None if decided is None else Outcome.from_json(json.loads(decided)),
             taken_over=taken_over,
+            routed=self._routed.pop(run_id, None),
         )
 
     # ── many at once ────────────────────────────────────────────────────────
@@ -218,6 +213,12 @@ class StoredPast:
         for row in self._reader.select(sql, (self._tree_id,)):
             found[row[0]].append(row[1:])
         return found
+
+    def _last_told(self, kind: str) -> dict[str, str]:
+        """Read what each agent that goes on was last told in one kind of ``agent_events``."""
+        last = f"SELECT MAX(id) FROM agent_events WHERE kind = ? AND {_OF_OPEN} GROUP BY run_id"
+        sql = f"SELECT run_id, detail FROM agent_events WHERE id IN ({last})"
+        return dict(self._reader.select(sql, (kind, self._tree_id)))
 
     def _summed(self, columns: Sequence[str], table: str, where: str = "1") -> dict[str, tuple[int, ...]]:
         """Add up columns of a table for each agent that goes on."""

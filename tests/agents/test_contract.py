@@ -28,6 +28,7 @@ from actors.agents.contract import (
     TaskContract,
 )
 from actors.agents.roster import AgentDef, Agents
+from actors.agents.routing import Routing
 from actors.agents.verification import Verification
 from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
@@ -76,7 +77,7 @@ OTHERS = {
     "plan_gate": (LIVE, lambda c, v: c.with_plan_gate(v)),
     "reviewer": (LIVE, lambda c, v: c.with_reviewer(v)),
     "tool_hooks": (LIVE, lambda c, v: c.with_tool_hooks(v)),
-    "routing": (LIVE, lambda c, v: c.with_routing(v)),
+    "routing": (Routing(escalate_after=2, escalate_to="strong"), lambda c, v: c.with_routing(v)),
     "effort": ("high", lambda c, v: c.with_effort(v)),
     "web": (LIVE, lambda c, v: c.with_web(v)),
     "images": ((LIVE,), lambda c, v: c.with_images(v)),
@@ -145,6 +146,7 @@ def test_the_defaults_are_those_of_the_reference(workspace):
         "detached_spawns": True,
         "exec_sandbox": None,
         "exec_caps": ExecCaps(None, None, None, None),
+        "routing": None,
         "skills": None,
         "agents": Agents(),
         "effort": None,

@@ -33,6 +33,7 @@ from actors.agents.loop import Job
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act
 from actors.agents.roster import AgentDef, Agents
+from actors.agents.routing import Routing
 from actors.agents.rows import StepDone
 from actors.agents.spawning import _PROPERTIES, child_contract, child_policy, child_tools, read_spawn
 from actors.agents.verification import Verification
@@ -84,7 +85,7 @@ AS_IT_IS: dict[str, Any] = {
     "plan_gate": LIVE,
     "reviewer": LIVE,
     "tool_hooks": LIVE,
-    "routing": LIVE,
+    "routing": Routing(escalate_after=2, escalate_to="strong", downshift_under=100, downshift_to="small"),
     "web": LIVE,
     "images": (LIVE,),
     "commit_identity": Identity("a", "a@b.invalid"),
