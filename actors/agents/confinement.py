@@ -41,7 +41,8 @@ class Confinement:
 
     ``record`` writes down what applied, before the command starts. ``apart_from`` is a
     workspace that the command has nothing to do with, because it is handed a text:
-    nothing of it is there, nothing can be written, and there is no network.
+    nothing of it is there, nothing can be written, and there is no network. ``hidden``
+    are files of the run itself: no command reads or writes them, whatever the policy says.
     """
 
     mode: ExecSandbox | None = None
@@ -49,3 +50,4 @@ class Confinement:
     caps: ExecCaps = attrs.Factory(ExecCaps)
     record: Callable[[SandboxApplied], Awaitable[None]] = unrecorded
     apart_from: str | None = None
+    hidden: tuple[str, ...] = ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actors.agents.confinement import Confinement, SandboxApplied
 from actors.agents.policy import Policy
+from actors.agents.ports import RunStore
 from actors.agents.rows import SandboxUsed
 
 if TYPE_CHECKING:
@@ -19,25 +21,47 @@ def sandbox_recorder(loop: Loop, step: int, ordinal: int | None) -> Callable[[Sa
 
     async def record(applied: SandboxApplied) -> None:
         agent, recorder = loop.agent, loop.recorder
-        facts = {
-            "step": step,
-            "ordinal": ordinal,
-            "mode": applied.mode,
-            "backend": applied.backend,
-            "net": applied.net,
-            "not_held": list(applied.not_held),
-        }
-        held_not = json.dumps(applied.not_held)
         await recorder.append(
-            SandboxUsed(agent.run_id, step, ordinal, applied.mode, applied.backend, applied.net, held_not),
-            recorder.event(agent.path, agent.depth, "sandbox", facts),
+            sandbox_row(agent.run_id, step, ordinal, applied),
+            recorder.event(agent.path, agent.depth, "sandbox", sandbox_facts(step, ordinal, applied)),
         )
 
     return record
 
 
+def sandbox_row(run_id: str, step: int, ordinal: int | None, applied: SandboxApplied) -> SandboxUsed:
+    """Give the row of what stood around one command."""
+    held_not = json.dumps(applied.not_held)
+    return SandboxUsed(run_id, step, ordinal, applied.mode, applied.backend, applied.net, held_not)
+
+
+def sandbox_facts(step: int, ordinal: int | None, applied: SandboxApplied) -> dict[str, Any]:
+    """Give what the event of it says."""
+    return {
+        "step": step,
+        "ordinal": ordinal,
+        "mode": applied.mode,
+        "backend": applied.backend,
+        "net": applied.net,
+        "not_held": list(applied.not_held),
+    }
+
+
 def confinement_of(loop: Loop, policy: Policy, step: int, ordinal: int) -> Confinement:
     """Give what is to stand around the commands of one call."""
     contract = loop.contract
-    record = sandbox_recorder(loop, step, ordinal)
-    return Confinement(contract.exec_sandbox, policy, contract.exec_caps, record)
+    record, hidden = sandbox_recorder(loop, step, ordinal), files_of(loop.recorder.store)
+    return Confinement(contract.exec_sandbox, policy, contract.exec_caps, record, hidden=hidden)
+
+
+def files_of(store: RunStore) -> tuple[str, ...]:
+    """Name the files of a store, which commands have nothing to do with; nothing for one that is in memory.
+
+    A directory that is named as runs are kept by default is theirs whole.
+    """
+    file = os.path.realpath(getattr(store, "file", ""))
+    if not os.path.isfile(file):
+        return ()
+    place = os.path.dirname(file)
+    # SQLite keeps what is newest beside the file, as long as it is open.
+    return (place,) if os.path.basename(place) == ".actors" else (file, f"{file}-wal", f"{file}-shm")

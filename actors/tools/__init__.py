@@ -2,7 +2,8 @@
 
 Read `paths.py` (the guard), `whole_files.py` and `walking.py` (on it), `process.py`
 (the one place that starts processes) with `process_end.py` and `leftovers.py` (they end
-them), `sandbox_plan.py` and `sandbox.py` (what stands around them; `sandbox_start.py` is
-a program of its own), then any tool; `toolbox.py` lists them, `verifying.py` judges work.
-`arguments.py`, `output.py` and `sandbox_plan.py` are pure.
+them), `sandbox_grants.py`, `sandbox_plan.py`, `sandbox_places.py` and `sandbox.py` (what
+stands around them; `sandbox_start.py` is a program of its own), then any tool;
+`toolbox.py` lists them, `verifying.py` judges work.
+`arguments.py`, `output.py`, `sandbox_grants.py` and `sandbox_plan.py` are pure.
 """

@@ -1,7 +1,7 @@
 """Starting a command behind the boundary that its agent is under.
 
-`sandbox_plan.py` decides; here is what it cannot know: what this machine can do
-(found out once, by doing it), which of the places exist, and how it is started.
+`sandbox_plan.py` decides, and `sandbox_places.py` looks which places there are; here is
+what this machine can do (found out once, by doing it), and how a command is started.
 
 What would be got wrong:
 
@@ -35,39 +35,27 @@ from actors.agents.policy import Policy
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace
 from actors.tools.process import OUTPUT_BYTES, Finished, Status, Through, environment, not_started, run
+from actors.tools.sandbox_grants import Grants
+from actors.tools.sandbox_places import STARTER, names_in, plan_problem, planned
 from actors.tools.sandbox_plan import (
     LOCAL,
-    MOST_COVERED,
     OF_FILES,
     OF_NAMESPACES,
     SOCKET_PLACES,
     Backend,
     Capabilities,
-    Grants,
     Net,
     Plan,
     bubblewrap_options,
-    covered,
-    grants_of,
     handled,
-    has_rules_for_files,
-    is_below,
     landlock_rules,
     limits_of,
-    plan_sandbox,
     socket_filter,
 )
-from actors.tools.walking import walk
 
-# So many entries of a workspace are looked at for what the policy denies.
-MOST_LOOKED_AT: Final = 5_000
 PROBE_SECONDS: Final = 10.0
 # Looked in first: what somebody put early in the path is no reason to take it.
 SYSTEM_PLACES: Final = ("/usr/bin", "/bin", "/run/current-system/sw/bin")
-# What stands before every command. Not that of a virtual environment: those lie in workspaces, and whoever
-# writes there could replace it, or tell it by `pyvenv.cfg` to load something else.
-STARTER: Final = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "/")
-_LIBRARY: Final = os.path.realpath(os.path.dirname(os.__file__))
 _BOOT: Final = (
     "import marshal, sys\n"
     "file = open(int(sys.argv[1]), 'rb')\n"
@@ -160,105 +148,7 @@ def sandbox_problem(mode: ExecSandbox | None, policy: Policy, root: str) -> str 
     """Say why the boundary of a run cannot be held here, and what to do; None when it can. Starts no command."""
     if mode in (None, ExecSandbox.full_access):
         return None
-    return _chosen(mode, _existing(grants_of(policy, root, _home()), root), root, detect()).problem
-
-
-# ── which places there are ──────────────────────────────────────────────────
-
-
-def _home() -> str:
-    return os.path.realpath(os.path.expanduser("~"))
-
-
-async def planned(confinement: Confinement, root: str, can: Capabilities) -> Plan:
-    """Plan the boundary of one command in ``root``, for the places that exist now. ``root`` is a real path.
-
-    Cancellation: nothing was started.
-    """
-    if confinement.apart_from is not None:
-        return _apart(confinement, confinement.apart_from, can)
-    grants = grants_of(confinement.policy, root, _home())
-    more: list[str] = []
-    if confinement.mode is not ExecSandbox.full_access and has_rules_for_files(confinement.policy):
-        grants, more = await _with_files(confinement.policy, grants, root)
-    above = [path for path in grants.hidden if root.startswith(path + "/")]
-    more += [f"read of {path}, in which the workspace lies" for path in above]
-    plan = _chosen(confinement.mode, _existing(grants, root), root, can)
-    if plan.backend is Backend.none:
-        return plan
-    if root == "/" and plan.grants.writable:
-        return attrs.evolve(plan, problem="the workspace is the whole file system; give contract.root a directory")
-    return attrs.evolve(plan, not_held=(*plan.not_held, *more))
-
-
-def _apart(confinement: Confinement, workspace: str, can: Capabilities) -> Plan:
-    """Plan the boundary of a program that is handed a text. What is hidden whole need not be looked through."""
-    grants = Grants((), (*grants_of(confinement.policy, workspace, _home()).hidden, workspace))
-    plan = _chosen(confinement.mode, _existing(grants, "/"), os.path.realpath(workspace), can)
-    return plan if plan.mode is ExecSandbox.full_access else attrs.evolve(plan, mode=ExecSandbox.read_only)
-
-
-def _chosen(mode: ExecSandbox | None, grants: Grants, root: str, can: Capabilities) -> Plan:
-    """Choose a backend, without those that commands could change, or that cannot start where these grants apply."""
-    writable = (root, *grants.writable)
-    unfit: list[str] = []
-    if any(is_below(STARTER, place) for place in writable):
-        unfit.append(f"{STARTER}, which starts commands, is where commands could change it")
-        can = attrs.evolve(can, bubblewrap=None, landlock=0)
-    if can.bubblewrap is not None and any(is_below(can.bubblewrap, place) for place in writable):
-        unfit.append(f"{can.bubblewrap} is where commands could change it")
-        can = attrs.evolve(can, bubblewrap=None)
-    # Bubblewrap starts it inside; the others do before anything is hidden.
-    unseen = [place for place in grants.hidden if is_below(STARTER, place) or is_below(_LIBRARY, place)]
-    if can.bubblewrap is not None and unseen:
-        unfit.append(f"the policy hides {unseen[0]}, where the Python is that starts commands")
-        can = attrs.evolve(can, bubblewrap=None)
-    return plan_sandbox(mode, grants, can, unfit=unfit)
-
-
-async def _with_files(policy: Policy, grants: Grants, root: str) -> tuple[Grants, list[str]]:
-    """Add the files of the workspace that the policy denies."""
-    found = await walk(Workspace(root), MOST_LOOKED_AT)
-    hidden, protected = covered(policy, [each.relative for each in found.entries if not each.is_link])
-    more = [] if found.complete else [f"denied files beyond the first {MOST_LOOKED_AT} entries"]
-    if len(hidden) + len(protected) > MOST_COVERED:
-        more.append(f"denied files beyond the first {MOST_COVERED}")
-        hidden, protected = hidden[:MOST_COVERED], protected[: max(MOST_COVERED - len(hidden), 0)]
-    places = [f"{root}/{name}" for name in hidden], [f"{root}/{name}" for name in protected]
-    return attrs.evolve(
-        grants, hidden=(*grants.hidden, *places[0]), protected=(*grants.protected, *places[1])
-    ), more
-
-
-def _existing(grants: Grants, root: str) -> Grants:
-    """Keep the places that exist, where they really are. One that does not exist breaks nothing, and opens nothing."""
-    writable, hidden, protected = (
-        tuple(dict.fromkeys(os.path.realpath(path) for path in each if os.path.lexists(path)))
-        for each in (grants.writable, grants.hidden, grants.protected)
-    )
-    hidden = _outermost(path for path in hidden if not (root + "/").startswith(path + "/"))
-    protected = tuple(
-        path
-        for path in protected
-        if any(path.startswith(place + "/") for place in writable) and not any(path == each for each in hidden)
-    )
-    writable = tuple(path for path in writable if path != "/" or root == "/")
-    return Grants(writable, hidden, _outermost(protected), grants.net)
-
-
-def _outermost(paths: Any) -> tuple[str, ...]:
-    kept: list[str] = []
-    for path in sorted(paths):
-        if os.path.exists(path) and not any(path.startswith(each + "/") for each in kept):
-            kept.append(path)
-    return tuple(kept)
-
-
-def _names_in(place: str) -> list[str]:
-    try:
-        return os.listdir(place)
-    except OSError:
-        return []
+    return plan_problem(mode, policy, root, detect())
 
 
 # ── starting ────────────────────────────────────────────────────────────────
@@ -378,6 +268,7 @@ async def run_behind(
     stdin: bytes = b"",
     limit: int = OUTPUT_BYTES,
     more: Mapping[str, str] | None = None,
+    stderr: int = subprocess.STDOUT,
 ) -> Finished:
     """Run one of several commands behind a boundary that is set up, where it was set up.
 
@@ -391,7 +282,9 @@ async def run_behind(
         except (OSError, ValueError) as error:
             # No descriptor left, a NUL in the line.
             return not_started(argv[0], cwd, error)
-        finished = await run(argv, cwd=cwd, timeout=timeout, stdin=stdin, limit=limit, more=more, through=through)
+        finished = await run(
+            argv, cwd=cwd, timeout=timeout, stdin=stdin, limit=limit, more=more, through=through, stderr=stderr
+        )
         said = b"" if channel is None else channel.read()
     finished = around.told(argv[0], finished, said)
     return attrs.evolve(finished, hit=finished.hit or _hit(finished, around.caps, timeout))
@@ -459,7 +352,7 @@ def _record(
     if plan.backend is Backend.bubblewrap:
         full = attrs.evolve(plan, grants=attrs.evolve(plan.grants, hidden=tuple(covers)))
         behind = can.bubblewrap, bubblewrap_options(full, can, cwd=cwd, temporary=temporary, is_directory=os.path.isdir)
-    rules = landlock_rules(plan, temporary, can.landlock, _names_in) if restricts else ()
+    rules = landlock_rules(plan, temporary, can.landlock, names_in) if restricts else ()
     cut = plan.backend is not Backend.none and plan.net is Net.denied
     filter = socket_filter(platform.machine(), OF_NAMESPACES if plan.namespaces else LOCAL) if can.seccomp else None
     return {
@@ -478,6 +371,7 @@ def _record(
         "no_net": cut,
         "filter": filter if cut and filter is not None else b"",
         "writable": [os.fsencode(path) for path in (*plan.grants.writable, temporary)],
+        "held": [os.fsencode(path) for path in plan.grants.held],
         "protected": [os.fsencode(path) for path in plan.grants.protected],
         "hidden": [os.fsencode(path) for path in covers],
         "handled": handled(can.landlock) if restricts else (),

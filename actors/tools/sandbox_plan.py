@@ -13,7 +13,6 @@ What would be got wrong:
 - Read-only by landlock does not bind ``chmod`` and its like; read-only mounts do.
 """
 
-import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final
@@ -21,30 +20,10 @@ from typing import Final
 import attrs
 
 from actors.agents.contract import ExecCaps, ExecSandbox
-from actors.agents.globs import GlobSet, path_glob, path_names
-from actors.agents.policy import Effect, Policy
-from actors.agents.ports import Act
+from actors.tools.sandbox_grants import Grants, is_below
 
 # Below this, a file outside could be emptied.
 LEAST_LANDLOCK: Final = 3
-# So many paths are covered in one start, each by a mount.
-MOST_COVERED: Final = 1_000
-# In the home directory of whoever runs us; closed to commands under every policy that is not permissive.
-SECRET_PLACES: Final = (
-    ".ssh",
-    ".aws",
-    ".azure",
-    ".gnupg",
-    ".kube",
-    ".netrc",
-    ".git-credentials",
-    ".pypirc",
-    ".config/gcloud",
-    ".config/gh",
-    ".docker/config.json",
-    ".local/share/keyrings",
-    ".password-store",
-)
 # Who may speak to one of these may do anything; they are files, and no rule for files binds a connection to them.
 SOCKET_PLACES: Final = (
     "/run/docker.sock",
@@ -57,6 +36,8 @@ SOCKET_PLACES: Final = (
     "/run/snapd.socket",
     "/run/libvirt",
 )
+_ALONE: Final = "landlock alone cannot hide a file where commands may write"
+_REMEDY: Final = 'install bubblewrap, or write exec_sandbox = "full_access" to run commands without a boundary'
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # What a command of root keeps under bubblewrap; the launcher keeps the same by number.
 KEPT_CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
@@ -96,21 +77,6 @@ class Capabilities:
 
 
 @attrs.frozen
-class Grants:
-    """What a policy gives the commands of one workspace. All paths are absolute; they need not exist.
-
-    ``writable`` excludes the private temporary directory, which every command
-    has. ``hidden`` cannot be read, ``protected`` not written, though they lie where
-    the rest can. ``net`` is all of it or nothing.
-    """
-
-    writable: tuple[str, ...]
-    hidden: tuple[str, ...] = ()
-    protected: tuple[str, ...] = ()
-    net: bool = False
-
-
-@attrs.frozen
 class Plan:
     """What will stand around a command. With a ``problem`` nothing may be started."""
 
@@ -121,96 +87,6 @@ class Plan:
     namespaces: bool = False
     not_held: tuple[str, ...] = ()
     problem: str | None = None
-
-
-# ── what the policy gives ───────────────────────────────────────────────────
-
-
-def grants_of(policy: Policy, root: str, home: str) -> Grants:
-    """Say what a policy gives commands in ``root``, as far as it names places. Files are looked at elsewhere."""
-    writable = [root] if _may_write_all(policy) else []
-    for glob in _globs(policy, Act.write, Effect.allow):
-        place = _place(glob, root)
-        # Only what says "all in it": a grant of a directory reaches everything below.
-        if place is None or not glob.endswith("/*") or (writable[:1] == [root] and is_below(place, root)):
-            continue
-        if _may_write_in(policy, place, root):
-            writable.append(place)
-    hidden = [place for glob in _globs(policy, Act.read, Effect.deny) if (place := _place(glob, root))]
-    if not policy.is_permissive:
-        hidden += [f"{home}/{name}" for name in SECRET_PLACES if not _is_opened(policy, f"{home}/{name}")]
-    protected = [place for glob in _globs(policy, Act.write, Effect.deny) if (place := _place(glob, root))]
-    protected = [place for place in protected if place not in hidden]
-    once = [tuple(dict.fromkeys(each)) for each in (writable, hidden, protected)]
-    return Grants(once[0], once[1], once[2], _net(policy))
-
-
-def _globs(policy: Policy, act: Act, effect: Effect) -> list[str]:
-    return [rule.glob for layer in policy.layers for rule in layer.rules if (rule.act, rule.effect) == (act, effect)]
-
-
-def _may_write_all(policy: Policy) -> bool:
-    if any(not glob.strip("*") for glob in _globs(policy, Act.write, Effect.deny)):
-        return False
-    opened = any(not glob.strip("*") for glob in _globs(policy, Act.write, Effect.allow))
-    return opened or policy.defaults.write is not Effect.deny
-
-
-def _place(glob: str, root: str) -> str | None:
-    """Give the one place that a glob names, itself or all that is in it; None for a pattern."""
-    plain = glob.removesuffix("/*") or "/"
-    if "*" in plain or "?" in plain or plain == "/":
-        return None
-    return posixpath.normpath(plain if plain.startswith("/") else f"{root}/{plain}")
-
-
-def _may_write_in(policy: Policy, place: str, root: str) -> bool:
-    shown = posixpath.relpath(place, root) if is_below(place, root) else place
-    return policy.explain(Act.write, f"{shown}/x").effect is not Effect.deny
-
-
-def _is_opened(policy: Policy, place: str) -> bool:
-    decision = policy.explain(Act.read, place)
-    return decision.effect is Effect.allow and decision.rule is not None and decision.rule.strip("*") != ""
-
-
-def _net(policy: Policy) -> bool:
-    """Tell whether all of the network is granted. One host is not: nothing here can tell hosts apart."""
-    globs = {effect: _globs(policy, Act.net, effect) for effect in Effect}
-    if globs[Effect.deny] or globs[Effect.ask]:
-        return False
-    return policy.defaults.net is Effect.allow or any(not glob.strip("*") for glob in globs[Effect.allow])
-
-
-def is_below(path: str, root: str) -> bool:
-    """Tell whether a path is a place or lies in it."""
-    return path == root or path.startswith(root.rstrip("/") + "/")
-
-
-def covered(policy: Policy, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Pick what may not be read, and what may not be written, of sorted paths relative to the root.
-
-    What lies in a picked directory is not picked again.
-    """
-    read = GlobSet(tuple(map(path_glob, _globs(policy, Act.read, Effect.deny))))
-    # Where nothing may be written, the whole workspace is read-only already.
-    write = GlobSet(tuple(path_glob(each) for each in _globs(policy, Act.write, Effect.deny) if each.strip("*")))
-    hidden: list[str] = []
-    protected: list[str] = []
-    for name in names:
-        as_named = path_names(name)
-        if hidden and is_below(name, hidden[-1]):
-            continue
-        if read.globs and read.first(as_named) is not None:
-            hidden.append(name)
-        elif write.globs and write.first(as_named) is not None and not (protected and is_below(name, protected[-1])):
-            protected.append(name)
-    return hidden, protected
-
-
-def has_rules_for_files(policy: Policy) -> bool:
-    """Tell whether any file of a workspace could be denied."""
-    return any(_globs(policy, act, Effect.deny) for act in (Act.read, Act.write))
 
 
 # ── which backend ───────────────────────────────────────────────────────────
@@ -225,21 +101,25 @@ def plan_sandbox(
     """
     asked = ExecSandbox.workspace_write if mode is None else mode
     if asked is ExecSandbox.full_access:
-        return Plan(asked, Backend.none, Net.open, grants)
+        return Plan(asked, Backend.none, Net.open if grants.net else Net.not_held, grants)
     if asked is ExecSandbox.read_only:
-        grants = attrs.evolve(grants, writable=())
+        grants = attrs.evolve(grants, writable=(), unbound=(), held=())
     net = Net.open if grants.net else Net.denied
     if can.bubblewrap is not None:
         return Plan(asked, Backend.bubblewrap, net, grants, True, _not_held_in_namespaces(grants, can))
     if can.landlock >= LEAST_LANDLOCK and (grants.net or can.namespaces or can.seccomp):
-        return Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
+        plan = Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
+        if can.namespaces or mode is None or not (grants.closed and grants.writable):
+            return plan
+        # It grants a directory whole or not at all, and here only some of it may be read.
+        problem = f"{asked} cannot be held here: the policy lets nothing be read but what a rule opens, and {_ALONE}"
+        return attrs.evolve(plan, problem=f"{problem}; {_REMEDY}")
     missing = "; ".join((*unfit, _missing(can)))
     net = Net.open if grants.net else Net.not_held
     everything = (f"{asked}: {missing}",)
     if mode is None:
         return Plan(asked, Backend.none, net, grants, not_held=everything)
-    remedy = 'install bubblewrap, or write exec_sandbox = "full_access" to run commands without a boundary'
-    problem = f"{asked} cannot be held here: {missing}; {remedy}"
+    problem = f"{asked} cannot be held here: {missing}; {_REMEDY}"
     return Plan(asked, Backend.none, net, grants, not_held=everything, problem=problem)
 
 
@@ -257,11 +137,13 @@ def _not_held(grants: Grants, can: Capabilities) -> tuple[str, ...]:
     inside = [path for path in grants.hidden if any(is_below(path, root) for root in grants.writable)]
     said = [*(f"read of {path}" for path in inside), *(f"write of {path}" for path in grants.protected)]
     more = [f"and {len(said) - 20} more"] if len(said) > 20 else []
-    return (*said[:20], *more, "chmod and its like outside the workspace", "sockets of services under /run")
+    always = ("chmod and its like outside the workspace", "sockets of services under /run")
+    return (*grants.unbound, *said[:20], *more, *always)
 
 
 def _not_held_in_namespaces(grants: Grants, can: Capabilities) -> tuple[str, ...]:
-    return () if grants.net or can.seccomp else ("sockets to the host of a virtual machine",)
+    more = () if grants.net or can.seccomp else ("sockets to the host of a virtual machine",)
+    return (*grants.unbound, *more)
 
 
 # ── bubblewrap ──────────────────────────────────────────────────────────────
@@ -273,7 +155,7 @@ def bubblewrap_options(
     """Write the options that bubblewrap is given. Places that do not exist are passed over.
 
     Later mounts lie over earlier ones: first all, read-only; then what may be
-    written; then what may not after all; then what may not be seen. What it starts is
+    written, and held; then what may not after all; then what may not be seen. What it starts is
     the first process of its namespace. It is not told to die with its parent: it
     would take the thread that started it for that.
     """
@@ -283,6 +165,9 @@ def bubblewrap_options(
     line += ["--unshare-net"] if plan.net is Net.denied else []
     line += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for path in (*plan.grants.writable, temporary):
+        line += ["--bind-try", path, path]
+    for path in plan.grants.held:
+        # A place where something is mounted cannot be moved.
         line += ["--bind-try", path, path]
     for path in plan.grants.protected:
         line += ["--ro-bind-try", path, path]

@@ -151,6 +151,9 @@ def set_mounts(kernel: Kernel, plan: Plan) -> None:
     kernel.change_mount(b"/", MS_RDONLY, 0)
     for path in plan["writable"]:
         kernel.change_mount(path, 0, MS_RDONLY)
+    for path in plan["held"]:
+        # A place where something is mounted cannot be moved.
+        kernel.mount(path, path, None, MS_BIND | MS_REC)
     for path in plan["protected"]:
         kernel.mount(path, path, None, MS_BIND | MS_REC)
         kernel.change_mount(path, MS_RDONLY, 0)
@@ -159,6 +162,8 @@ def set_mounts(kernel: Kernel, plan: Plan) -> None:
             kernel.mount(b"none", path, b"tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, b"size=4k,mode=0")
         else:
             kernel.mount(b"/dev/null", path, None, MS_BIND)
+            # No devices on it: opening it fails, where it would read as an empty file.
+            kernel.change_mount(path, MS_RDONLY | MS_NODEV, 0)
     # Of the new namespace, or its processes would see all others.
     kernel.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if plan["shared_memory"]:

@@ -28,7 +28,8 @@ from actors.tools.arguments import spec_for, taken
 from actors.tools.output import clean, one_line
 from actors.tools.paths import Workspace
 from actors.tools.process import Status
-from actors.tools.sandbox import STARTER, run_confined
+from actors.tools.sandbox import run_confined
+from actors.tools.sandbox_places import STARTER
 from actors.tools.walking import Entry, walk
 from actors.tools.whole_files import opened, read_bytes
 

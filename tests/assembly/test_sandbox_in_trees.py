@@ -128,7 +128,9 @@ async def test_a_boundary_that_nobody_named_is_told_when_it_does_not_hold(root, 
 async def test_full_access_is_recorded_as_no_boundary(root):
     store = Store.memory()
     result, _ = await ran(root, [[sh(f"echo x > {root.parent}/made")], ScriptedAnswer(text="done")], store, exec_sandbox=FULL)
-    assert used(store) == [(result.run_id, 1, 1, "full_access", "none", "open")]
+    assert used(store) == [(result.run_id, 1, 1, "full_access", "none", "not_held")]
+    [(not_held,)] = store.select("SELECT not_held FROM sandbox_events")
+    assert json.loads(not_held) == ["full_access: no rule for files or the network binds a command"]
     assert (root.parent / "made").exists()
 
 
@@ -188,3 +190,30 @@ async def test_a_reopening_asks_again_whether_the_boundary_holds(tmp_path, root,
             longer = TaskContract.workspace("work", root, exec_sandbox=WRITE, max_steps=3)
             await reopen(result.run_id, Scripted([]), store, approver=ApproveAll(), contract=longer)
         assert len(store.select("SELECT * FROM runs")) == 1
+
+
+READING = "for file in ../runs.db* ../.actors/* ./.actors/*; do cat $file > /dev/null 2>&1 && echo read $file; done; true"
+
+
+@holds
+@pytest.mark.parametrize("policy", [POLICY, Policy.permissive()], ids=["default", "permissive"])
+@pytest.mark.parametrize("kept", ["runs.db", ".actors/runs.db", "workspace/.actors/runs.db"])
+async def test_no_command_and_no_check_reads_the_store_of_its_run(tmp_path, root, kept, policy):
+    (tmp_path / kept).parent.mkdir(exist_ok=True)
+    inside = kept.startswith("workspace")
+    if inside and not (CAN.bubblewrap or CAN.namespaces):
+        pytest.skip("rules alone hide nothing where commands write, and say so")
+    # A shell finds out by reading, and the check fails where it could.
+    check = Verification.command(["sh", "-c", f"test $( ({READING}) | wc -l) = 0"])
+    script = [[sh(READING)], [sh("sqlite3 ../runs.db .dump; echo x >> ../runs.db; true")], ScriptedAnswer(text="done")]
+    async with Store.open(str(tmp_path / kept)) as store:
+        result, _ = await ran(root, script, store, policy, check, exec_sandbox=WRITE)
+        assert [each.verdict for each in store.gate_attempts(result.run_id)] == ["passed"]
+        told = "".join(each.text for each in store.observations(result.run_id))
+    assert "read ." not in told and result.outcome.kind is OutcomeKind.success
+
+
+async def test_control_a_command_without_a_boundary_reads_it(tmp_path, root):
+    async with Store.open(str(tmp_path / "runs.db")) as store:
+        result, _ = await ran(root, [[sh(READING)], ScriptedAnswer(text="done")], store, exec_sandbox=FULL)
+        assert "read ../runs.db" in store.observations(result.run_id)[0].text

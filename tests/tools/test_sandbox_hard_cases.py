@@ -19,7 +19,7 @@ from actors.agents.confinement import Confinement, SandboxApplied
 from actors.agents.contract import ExecCaps, ExecSandbox
 from actors.agents.policy import Policy
 from actors.agents.shell_line import read_line
-from actors.tools import sandbox
+from actors.tools import sandbox, sandbox_places
 from actors.tools.paths import Workspace
 from actors.tools.pipelines import run_line
 from actors.tools.process import Status
@@ -147,7 +147,7 @@ async def test_a_workspace_may_have_any_name(name, can, root, outside, shell):
     inside.mkdir()
     (inside / ".env").write_text("canary")
     (inside / name).mkdir()
-    policy = OPERATOR.deny_write(f"{name}/*") if name.isprintable() and name.isascii() and "*" not in name else OPERATOR
+    policy = OPERATOR.deny_write(f"{name.replace('$', '?')}/*") if name.isprintable() and name.isascii() and "*" not in name else OPERATOR
     done = await shell("echo made > made; cat made; cat .env; echo x > ../beside", inside, under(policy=policy), can)
     assert done.output.startswith("made\n")
     assert (inside / "made").read_text() == "made\n"
@@ -270,14 +270,14 @@ def test_what_starts_commands_is_not_what_lies_in_a_workspace(root, monkeypatch)
     """A virtual environment does, often, and its settings say where its Python loads from."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "env"], check=True)
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(os.path.isdir, sys.path)])
-    code = "import sys; from actors.tools.sandbox import STARTER; print(sys.executable, STARTER, sep='\\n')"
+    code = "import sys; from actors.tools.sandbox_places import STARTER; print(sys.executable, STARTER, sep='\\n')"
     done = subprocess.run(
         [root / "env/bin/python", "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": path}
     )
     ran, starter = done.stdout.splitlines()
     assert ran.startswith(f"{root}/") and not starter.startswith(f"{root}/")
     assert sandbox_problem(WRITE, OPERATOR, str(root)) is None or not detect().landlock
-    monkeypatch.setattr(sandbox, "STARTER", f"{root}/python/bin/python3")
+    monkeypatch.setattr(sandbox_places, "STARTER", f"{root}/python/bin/python3")
     problem = sandbox_problem(WRITE, OPERATOR, str(root))
     assert problem is not None
     assert f"{root}/python/bin/python3, which starts commands, is where commands could change it" in problem
@@ -285,7 +285,7 @@ def test_what_starts_commands_is_not_what_lies_in_a_workspace(root, monkeypatch)
 
 @with_bubblewrap
 async def test_where_the_policy_hides_what_starts_commands_the_next_backend_stands_in(can, root, shell):
-    policy = OPERATOR.deny_read(f"{os.path.dirname(os.path.dirname(sandbox.STARTER))}/*")
+    policy = OPERATOR.deny_read(f"{os.path.dirname(os.path.dirname(sandbox_places.STARTER))}/*")
     told: list[SandboxApplied] = []
 
     async def record(applied: SandboxApplied) -> None:

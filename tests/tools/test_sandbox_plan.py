@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.agents.contract import ExecCaps, ExecSandbox
-from actors.agents.policy import Policy
+from actors.agents.policy import Defaults, Effect, Layer, Policy, Rule
+from actors.agents.ports import Act
+from actors.tools.sandbox_grants import ASKED_BY_DEFAULT, FileRules, Grants, grants_of
 from actors.tools.sandbox_plan import (
     IOCTL_DEV,
     MACHINES,
@@ -18,11 +20,8 @@ from actors.tools.sandbox_plan import (
     WRITE_FILE,
     Backend,
     Capabilities,
-    Grants,
     Net,
     bubblewrap_options,
-    covered,
-    grants_of,
     handled,
     landlock_rules,
     limits_of,
@@ -87,7 +86,8 @@ def test_an_old_landlock_that_lets_files_be_emptied_does_not_count():
 
 def test_full_access_is_no_boundary_whatever_there_is():
     plan = plan_sandbox(FULL, GRANTS, ALL)
-    assert (plan.backend, plan.net, plan.problem, plan.not_held) == (Backend.none, Net.open, None, ())
+    assert (plan.backend, plan.net, plan.problem, plan.not_held) == (Backend.none, Net.not_held, None, ())
+    assert plan_sandbox(FULL, attrs.evolve(GRANTS, net=True), ALL).net is Net.open
 
 
 def test_rules_alone_say_what_they_do_not_hold():
@@ -184,10 +184,62 @@ def test_a_child_is_never_given_more_than_its_parent(parent, child):
     assert set(above.protected) <= set(below.protected) | set(below.hidden)
 
 
-def test_the_files_that_a_pattern_denies_are_found_and_a_directory_stands_for_all_in_it():
-    policy = Policy.default().layer("operator").deny_read("vault").deny_write("*.lock")
-    names = ["a.lock", "a.py", "b/.env", "b/c.pem", "vault", "vault/x", "vault/y.lock"]
-    assert covered(policy, names) == (["b/.env", "b/c.pem", "vault"], ["a.lock"])
+GLOBS = ("*", "**/*", "a", "a/*", "a/b", "*.py", "b?", "a*/b", "**/b", "a/b/*", "?/c.py", "/srv/task/a", "secret*")
+NAMES = ("a", "b", "c.py", "a/b", "a/c.py", "a/b/c.py", "b/a", "bb", "ab/b", "secret", "a/secrets/x")
+
+
+@st.composite
+def policies(draw):
+    """A policy of up to four rules on reading and writing, and any default."""
+    effect = st.sampled_from(list(Effect))
+    rule = st.builds(Rule, st.sampled_from((Act.read, Act.write)), effect, st.sampled_from(GLOBS))
+    layer = Layer("operator", tuple(draw(st.lists(rule, max_size=4))))
+    return Policy((layer,), Defaults(read=draw(effect), write=draw(effect)))
+
+
+@given(policies(), st.sampled_from(NAMES))
+def test_a_command_reads_of_the_workspace_what_the_policy_lets_be_read_and_nothing_else(policy, name):
+    assert FileRules(policy).readable(name) == (policy.explain(Act.read, name).effect is Effect.allow)
+
+
+@given(policies(), st.sampled_from(NAMES))
+def test_a_command_writes_nothing_that_a_rule_denies_or_asks_about(policy, name):
+    whole, decision = grants(policy).writable[:1] == (ROOT,), policy.explain(Act.write, name)
+    if whole and FileRules(policy).writable(name):
+        # What only a default asks about is said, or no command could work under the policy of those who said nothing.
+        assert decision.effect is Effect.allow or (decision.effect is Effect.ask and decision.rule is None)
+    if decision.effect is Effect.ask and decision.rule is None and whole:
+        assert grants(policy).unbound == (ASKED_BY_DEFAULT,)
+
+
+@given(policies(), st.sampled_from(NAMES), st.sampled_from(NAMES))
+def test_a_directory_that_is_not_looked_into_holds_nothing_that_may_be_read(policy, directory, name):
+    if not FileRules(policy).may_open_in(directory):
+        assert policy.explain(Act.read, f"{directory}/{name}").effect is not Effect.allow
+
+
+def test_a_directory_is_not_looked_into_where_no_rule_opens_anything_of_it():
+    rules = FileRules(Policy((), Defaults(read=Effect.deny)).layer("operator").allow_read("src/*").allow_read("/etc/*"))
+    assert [name for name in ("src", "src/a", "srcs", "doc", "node_modules") if rules.may_open_in(name)] == ["src", "src/a"]
+    # One without a slash fits the last part of any path.
+    assert FileRules(Policy((), Defaults(read=Effect.deny)).layer("operator").allow_read("note?")).may_open_in("doc")
+
+
+def test_what_a_rule_asks_about_is_closed_to_commands_as_what_one_denies():
+    asked = grants(Policy.permissive().layer("operator").ask_write("tests/*").ask_read("vault/*"))
+    assert f"{ROOT}/vault" in asked.hidden and asked.protected == (f"{ROOT}/tests",) and asked.unbound == ()
+    assert grants(Policy.permissive().layer("operator").ask_write("*").allow_write("out/*")).writable == ()
+    assert grants(Policy.default()).unbound == (ASKED_BY_DEFAULT,)
+    assert plan_sandbox(READ_ONLY, grants(Policy.default()), ALL).not_held == ()
+
+
+def test_landlock_alone_holds_no_policy_that_only_opens_some_files_where_commands_write():
+    closed, alone = attrs.evolve(GRANTS, closed=True), attrs.evolve(BARE, seccomp=True)
+    problem = plan_sandbox(WRITE, closed, alone).problem
+    assert problem is not None and "landlock alone cannot hide" in problem and "install bubblewrap" in problem
+    assert plan_sandbox(None, closed, alone).problem is None
+    assert plan_sandbox(READ_ONLY, closed, alone).problem is None
+    assert plan_sandbox(WRITE, closed, LANDLOCK).problem is None
 
 
 # ── what the backends are told ──────────────────────────────────────────────
