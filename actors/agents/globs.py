@@ -1,8 +1,12 @@
 """Globs of a policy: ``*`` is any run of characters, slashes too, ``?`` is one, and all else means itself. Pure.
 
+One thing more, because all globs elsewhere have it: ``**/`` where a part begins is
+any number of directories, none too. ``**/x`` is ``x`` and ``a/b/x``, and not ``ax``.
+
 What would be got wrong:
 
-- ``[`` is a plain character here, so `fnmatch` is no substitute.
+- ``[`` is a plain character here, so `fnmatch` is no substitute. Whoever writes it
+  means a set of letters nearly always, so rules for paths may not hold it.
 - A match takes time linear in the target. A naive translation of ``*a*a*a*b``
   tries every way to share the letters out among the stars; here each piece
   between two stars is taken at the first place where it fits and never again.
@@ -26,6 +30,14 @@ _NUMBER: Final = re.compile(r"0[0-7]{0,12}|[1-9][0-9]{0,9}|0x[0-9a-f]{1,12}")
 # One host, and a port with a wildcard. Without a dot it may be the beginning of an IPv6 address.
 _ANY_PORT: Final = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:*?\[\]]*\.[^:*?\[\]]*)):(?P<port>[0-9*?]+)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Brackets around an IPv6 address, or around the beginning of one.
+_SIX: Final = re.compile(r"\[[0-9a-f:.*?]+(?:%[\w.-]+)?\](?::[0-9*?]+)?")
+MOST_PORT: Final = 65_535
+_STARS: Final = re.compile(r"(?:\A|(?<=/))\*{2,}/|\*+")
+# At the beginning of a part, which a piece after ``**/`` must be.
+_PART: Final = "(?<![^/])"
+_HOME: Final = re.compile(r"~(?:\Z|[\w.-]*/)")
+_VARIABLE: Final = re.compile(r"\$\w+(?:\Z|/)")
 
 
 def glob_problem(glob: object) -> str | None:
@@ -38,7 +50,19 @@ def glob_problem(glob: object) -> str | None:
         return f"has {len(glob)} characters; shorten it to at most {MOST_CHARACTERS}"
     if _CONTROL.search(glob):
         return "holds a control character; remove it, or write ? in its place"
+    if glob != glob.strip():
+        return "begins or ends with a blank; remove it, or write ? in its place"
+    if glob.startswith("!"):
+        return "begins with !, which turns nothing round here; write a rule of the other effect, or ? in its place"
     return None
+
+
+def set_problem(glob: str) -> str | None:
+    """Say why a glob that looks like one of another language is none of ours, None when it does not."""
+    found = next((letter for letter in glob if letter in "[{"), None)
+    if found is None:
+        return None
+    return f"holds {found}, which is no wildcard here; write a rule for each that is meant, or ? for {found} itself"
 
 
 def path_glob_problem(glob: str) -> str | None:
@@ -52,7 +76,9 @@ def path_glob_problem(glob: str) -> str | None:
         return f"can match nothing, since no path ends in a slash; write {glob.rstrip('/')}/* for what is inside"
     if "" in parts[1:-1]:
         return "can match nothing, since no path has two slashes in a row; write one"
-    return None
+    if _HOME.match(glob) or _VARIABLE.match(glob):
+        return f"can match nothing, since {glob[0]} means itself here; write the whole path, or ? for {glob[0]} itself"
+    return set_problem(glob)
 
 
 def net_glob_problem(glob: str) -> str | None:
@@ -61,7 +87,11 @@ def net_glob_problem(glob: str) -> str | None:
         return "can match nothing, since hosts are judged in their ASCII form; write xn--..."
     if any(letter in "/@\\" or letter.isspace() for letter in glob):
         return "can match nothing, since a net target is host:port; write the host, or host:port, alone"
-    return None
+    _, port = _host_and_port(glob.lower())
+    # Of a text without end no number is made.
+    if port is not None and (len(port) > 5 or int(port) > MOST_PORT):
+        return f"can match nothing, since no port is over {MOST_PORT}; write another, or none"
+    return None if _SIX.fullmatch(glob.lower()) else set_problem(glob)
 
 
 def translate(glob: str) -> str:
@@ -69,14 +99,18 @@ def translate(glob: str) -> str:
 
     It holds no capturing group. It says by itself where the target must end.
     """
-    head, *rest = re.split(r"\*+", glob)
-    if not rest:
-        return _literal(head) + r"\Z"
-    *middle, tail = rest
-    pieces = [_literal(head), *(f"(?>.*?{_literal(piece)})" for piece in middle)]
+    stars = list(_STARS.finditer(glob))
+    if not stars:
+        return _literal(glob) + r"\Z"
+    starts = [0, *(star.end() for star in stars)]
+    head, *middle, tail = [
+        ("" if at == 0 or glob[at - 1] != "/" else _PART) + _literal(glob[at:end])
+        for at, end in zip(starts, [*(star.start() for star in stars), len(glob)], strict=True)
+    ]
+    pieces = [head, *(f"(?>.*?{piece})" for piece in middle)]
     if tail:
         # Run to the end at once and look back for the tail; at least its length, so that it overlaps nothing before.
-        pieces.append(rf".{{{len(tail)},}}+(?<={_literal(tail)})\Z")
+        pieces.append(rf".{{{len(glob) - starts[-1]},}}+(?<={tail})\Z")
     return "".join(pieces)
 
 

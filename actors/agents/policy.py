@@ -17,25 +17,16 @@ What would be got wrong:
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import attrs
 
-from actors.agents.globs import (
-    MOST_CHARACTERS,
-    GlobSet,
-    glob_problem,
-    net_glob,
-    net_glob_problem,
-    net_names,
-    path_glob,
-    path_glob_problem,
-    path_names,
-)
+from actors.agents.globs import MOST_CHARACTERS, GlobSet, glob_problem
 from actors.agents.ports import Act
+from actors.agents.rule_globs import SPELLINGS, rule_glob_problem
 from actors.errors import ConfigError
 
 # Both bound what a model can make a decision cost: it may add denies for its children.
@@ -45,6 +36,8 @@ MOST_NAME: Final = 200
 LIMITS_LAYER: Final = "limits"
 RISKY_LAYER: Final = "risky-programs"
 _NO_LAYERS: Final = (LIMITS_LAYER, RISKY_LAYER)
+# Stored policies hold layers of these names; a file of the operator's may not.
+_OURS: Final = ("builtin", "child", "provider", "remembered")
 NOT_ASCII: Final = "<host that is not in its ASCII form>"
 TOO_LONG: Final = f"<target over {MOST_CHARACTERS} characters>"
 
@@ -75,46 +68,6 @@ class Decision:
     layer: str | None = None
 
 
-def _as_written(text: str) -> str:
-    return text
-
-
-def _only_itself(target: str) -> tuple[str, ...]:
-    return (target,)
-
-
-def _path_problem(glob: str) -> str | None:
-    return path_glob_problem(path_glob(glob))
-
-
-def _no_problem(glob: str) -> str | None:
-    return None
-
-
-@attrs.frozen
-class _Spelling:
-    """How the globs and the targets of an act are brought to one spelling, and which globs could match no target."""
-
-    glob: Callable[[str], str] = _as_written
-    names: Callable[[str], tuple[str, ...]] = _only_itself
-    problem: Callable[[str], str | None] = _no_problem
-
-
-_PATHS: Final = _Spelling(path_glob, path_names, _path_problem)
-_SPELLINGS: Final[dict[Act, _Spelling]] = {
-    Act.read: _PATHS,
-    Act.write: _PATHS,
-    Act.net: _Spelling(net_glob, net_names, net_glob_problem),
-    # Never normalised: a program is what the operator wrote, an agent is its name.
-    Act.exec: _Spelling(),
-    Act.spawn: _Spelling(),
-}
-
-
-def _rule_problem(act: Act, glob: object) -> str | None:
-    return glob_problem(glob) or _SPELLINGS[act].problem(str(glob))
-
-
 def _shown(text: object) -> str:
     whole = repr(text)
     return whole if len(whole) <= 80 else whole[:77] + "..."
@@ -133,7 +86,7 @@ class Rule:
     glob: str
 
     def __attrs_post_init__(self) -> None:
-        problem = _rule_problem(self.act, self.glob)
+        problem = rule_glob_problem(self.act, self.glob)
         if problem:
             raise ValueError(f"rule {self.effect} {self.act} {_shown(self.glob)} {problem}")
 
@@ -168,7 +121,7 @@ class Layer:
         for rule in self.rules:
             written.setdefault((rule.act, rule.effect), []).append(rule.glob)
         return {
-            key: (GlobSet(tuple(map(_SPELLINGS[key[0]].glob, globs))), tuple(globs)) for key, globs in written.items()
+            key: (GlobSet(tuple(map(SPELLINGS[key[0]].glob, globs))), tuple(globs)) for key, globs in written.items()
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,7 +238,7 @@ class Policy:
         default = self.defaults.of(act)
         if not self._has_rules:
             return Decision(default)
-        names = _SPELLINGS[act].names(target)
+        names = SPELLINGS[act].names(target)
         for effect in _FROM_STRICT:
             decision = self._first(act, effect, names)
             if decision is None:
@@ -487,7 +440,7 @@ def operator_policy(plain: object, at: str = "policy") -> Policy:
     Raises:
         ConfigError: every problem with the path of its key below ``at``.
     """
-    written = Policy.from_dict(plain, at)
+    written = _read_policy(plain, at, operators=True)
     return Policy((_BUILTIN, *written.layers), written.defaults)
 
 
@@ -505,7 +458,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return seen
 
 
-def _read_policy(plain: object, at: str) -> Policy:
+def _read_policy(plain: object, at: str, *, operators: bool = False) -> Policy:
     problems: _Problems = []
     table = _table(plain, at, ("defaults", "layers"), problems)
     defaults = _read_defaults(table.get("defaults", {}), f"{at}.defaults", problems)
@@ -513,9 +466,29 @@ def _read_policy(plain: object, at: str) -> Policy:
         _read_layer(item, f"{at}.layers[{place}]", problems)
         for place, item in enumerate(_list(table.get("layers", []), f"{at}.layers", problems))
     ]
+    if operators:
+        problems += _taken_names(layers, at)
     if problems:
         raise ConfigError(*problems)
     return Policy(tuple(layer for layer in layers if layer is not None), defaults)
+
+
+def _taken_names(layers: Iterable[Layer | None], at: str) -> _Problems:
+    """Find layers that could not be told from another in a refusal."""
+    problems: _Problems = []
+    seen: dict[str, int] = {}
+    for place, layer in enumerate(layers):
+        if layer is None:
+            continue
+        if layer.name in _OURS:
+            text = f"{layer.name!r} is the name of a layer of ours; write another"
+        elif layer.name in seen:
+            text = f"{layer.name!r} is the name of layers[{seen[layer.name]}] too; write another, or one layer of both"
+        else:
+            seen[layer.name] = place
+            continue
+        problems.append((f"{at}.layers[{place}].name", text))
+    return problems
 
 
 def _table(plain: object, at: str, keys: tuple[str, ...], problems: _Problems) -> Mapping[str, Any]:
@@ -591,7 +564,7 @@ def _read_rule(plain: object, layer: object, at: str, problems: _Problems) -> Ru
         problems.append((f"{at}.glob", "is required"))
         return None
     glob = table[key]
-    problem = glob_problem(glob) if act is None else _rule_problem(act, glob)
+    problem = glob_problem(glob) if act is None else rule_glob_problem(act, glob)
     if problem:
         problems.append((f"{at}.{key}", f"rule {_shown(glob)} of layer {_shown(layer)} {problem}"))
     if problem or act is None or effect is None:

@@ -151,6 +151,26 @@ class _Opened:
         return self.memory.match(act, target) or decision
 
 
+def uncovered(
+    rules: Iterable[Remembered], act: Act, target: str, commands: Sequence[Sequence[str]], policy: Policy
+) -> list[str]:
+    """Name what of an act would be asked about again were these rules remembered; empty when they cover it.
+
+    ``commands`` are those of an act of running; without them the target stands for all.
+    """
+    memory, _ = Memory().adding(rules)
+    if act is not Act.exec or not commands:
+        return [] if memory.match(act, target) is not None else [target]
+    left: list[str] = []
+    for argv in commands:
+        judged = judge_command(policy, argv)
+        if effect_of(judged) is Effect.ask and memory.covers_command(policy, argv, judged) is None:
+            plain = [each for each in judged if each.decision.effect is Effect.ask]
+            open_still = [each.target for each in plain if memory.match(act, each.target) is None]
+            left += open_still or [judged[-1].target]
+    return list(dict.fromkeys(left))
+
+
 # ── stored form ─────────────────────────────────────────────────────────────
 
 

@@ -1,5 +1,6 @@
 """Globs mean what they say, take linear time, and are refused when they could match nothing."""
 
+import re
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from actors.agents.globs import (
     GlobSet,
     glob_problem,
     net_glob,
+    net_glob_problem,
     net_names,
     path_glob,
     path_glob_problem,
@@ -18,17 +20,22 @@ from actors.agents.globs import (
 )
 from actors.agents.platform_names import Platform
 
-GLOBS = st.text(alphabet="ab*?[.\n", min_size=1, max_size=8)
-TARGETS = st.text(alphabet="ab[.\n", max_size=10)
+GLOBS = st.lists(st.sampled_from([*"ab*?[.\n/", "**/", "/**/"]), min_size=1, max_size=8).map("".join)
+TARGETS = st.text(alphabet="ab[.\n/", max_size=10)
+DIRECTORIES = re.compile(r"\*{2,}/")
 
 
-def means(glob: str, target: str) -> bool:
-    """The model: a star is nothing, or one character and the star again."""
+def means(glob: str, target: str, before: str = "/") -> bool:
+    """The model: a star is nothing, or one character and the star again; ``**/`` at a part's begin is directories."""
     if not glob:
         return not target
+    if before == "/" and (found := DIRECTORIES.match(glob)):
+        starts = [0, *(at + 1 for at, letter in enumerate(target) if letter == "/")]
+        return any(means(glob[found.end() :], target[at:]) for at in starts)
     if glob[0] == "*":
-        return means(glob[1:], target) or (bool(target) and means(glob, target[1:]))
-    return bool(target) and glob[0] in ("?", target[0]) and means(glob[1:], target[1:])
+        rest = glob.lstrip("*")
+        return means(rest, target, "*") or (bool(target) and means("*" + rest, target[1:], "*"))
+    return bool(target) and glob[0] in ("?", target[0]) and means(glob[1:], target[1:], glob[0])
 
 
 def matches(glob: str, target: str) -> bool:
@@ -39,6 +46,11 @@ def matches(glob: str, target: str) -> bool:
 @example("a*a", "a")
 @example("*ab*b", "ab")
 @example("a**b?", "aabb")
+@example("**/a", "a")
+@example("**/a", "b/ba")
+@example("a/**/b*", "a/b")
+@example("**/**/a", "b/a")
+@example("a**/b", "ab")
 def test_a_glob_matches_what_the_simplest_reading_of_it_says(glob, target):
     assert matches(glob, target) == means(glob, target)
 
@@ -62,6 +74,17 @@ def test_the_first_glob_that_matches_any_name_is_named(globs, names):
         ("a.c", "abc", False),
         ("(a|b)", "a", False),
         ("x", "x\n", False),
+        ("**/x", "x", True),
+        ("**/x", "a/b/x", True),
+        ("**/x", "ax", False),
+        ("a/**/x", "a/x", True),
+        ("a/**/x", "a/b/c/x", True),
+        ("a/**/x", "ax", False),
+        ("/**/x", "/x", True),
+        ("a/**", "a/b/c", True),
+        ("a/**", "a", False),
+        ("a**/x", "a/x", True),
+        ("a**/x", "ax", False),
     ],
 )
 def test_only_star_and_question_mark_are_special(glob, target, expected):
@@ -76,6 +99,8 @@ def test_only_star_and_question_mark_are_special(glob, target, expected):
         "*" + "a" * 2_000 + "b*",
         "*" + "?" * 2_000 + "b*",
         "*" + "a?" * 1_000 + "b",
+        "**/a/" * 800 + "b",
+        "**/" * 1_300 + "b",
     ],
 )
 def test_no_glob_takes_long_over_a_target_made_to_hurt_it(glob):
@@ -87,7 +112,7 @@ def test_no_glob_takes_long_over_a_target_made_to_hurt_it(glob):
     assert time.process_time() - started < 1.0
 
 
-@pytest.mark.parametrize("glob", ["", "a\0b", "a\nb", "\x7f", "\x85", "a" * (MOST_CHARACTERS + 1), None, 3, b"a"])
+@pytest.mark.parametrize("glob", ["", "a\0b", "a\nb", "\x7f", "\x85", "a" * (MOST_CHARACTERS + 1), None, 3, b"a", " a", "a ", "!a"])
 def test_a_malformed_glob_has_a_problem(glob):
     assert glob_problem(glob)
 
@@ -97,12 +122,19 @@ def test_a_sound_glob_has_none(glob):
     assert glob_problem(glob) is None
 
 
-@pytest.mark.parametrize("glob", ["./a", "../a", "a/../b", "a/./b", "a//b", "secrets/", "a/.", ".."])
+@pytest.mark.parametrize("glob", ["./a", "../a", "a/../b", "a/./b", "a//b", "secrets/", "a/.", "..", "~/x", "~", "~you/x", "$HOME/x", "**/"])
 def test_a_path_glob_that_no_resolved_path_can_match_has_a_problem(glob):
     assert "can match nothing" in (path_glob_problem(glob) or "")
 
 
-@pytest.mark.parametrize("glob", [".", "/", "/etc/*", "a/b", "*/..x", ".env", "a/*", "..."])
+@pytest.mark.parametrize("glob", ["[ab].txt", "{a,b}.txt", "src/[", "a/${HOME}"])
+def test_a_path_glob_in_another_language_has_a_problem_that_says_what_to_write(glob):
+    assert "write a rule for each that is meant, or ? for" in (path_glob_problem(glob) or "")
+
+
+@pytest.mark.parametrize(
+    "glob", [".", "/", "/etc/*", "a/b", "*/..x", ".env", "a/*", "...", "~$doc", "a~/b", "$a.txt", "a]", "**/x", "?id]"]
+)
 def test_a_path_glob_that_a_resolved_path_can_match_has_none(glob):
     assert path_glob_problem(glob) is None
 
@@ -180,3 +212,13 @@ def test_a_share_of_windows_keeps_its_two_slashes():
 )
 def test_a_net_glob_names_a_host_or_a_host_and_port(glob, target, expected):
     assert (GlobSet((net_glob(glob),)).first(net_names(target)) == 0) is expected
+
+
+@pytest.mark.parametrize("glob", ["x:99999", "*:70000", "[::1]:65536", "x:" + "9" * 4_000, "{a,b}.org", "[ab].org"])
+def test_a_net_glob_that_no_host_and_port_can_match_has_a_problem(glob):
+    assert net_glob_problem(glob)
+
+
+@pytest.mark.parametrize("glob", ["x:65535", "*:443", "[::1]:443", "[fe80:*]:80", "::1", "fe80::12", "[::1]", "[fe80::1%eth0]:80"])
+def test_a_net_glob_that_some_host_and_port_can_match_has_none(glob):
+    assert net_glob_problem(glob) is None
