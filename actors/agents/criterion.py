@@ -15,11 +15,11 @@ import attrs
 import trio.lowlevel
 
 from actors.agents.confinement import Confinement, SandboxApplied, unrecorded
-from actors.agents.confining import sandbox_recorder
+from actors.agents.confining import files_of, sandbox_recorder
 from actors.agents.contract import TaskContract
 from actors.agents.entry_text import bounded, clean
 from actors.agents.exec_judging import may_run
-from actors.agents.judging import Change, FileText, Kept, Pins, pinned_by
+from actors.agents.judging import MOST_NAMED, Change, FileText, Kept, Pins, is_plain, pinned_by, unmatched
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, JudgedFiles, Provider, RunStore, Verifier
 from actors.agents.review_text import read_review, review_request, same_model
@@ -58,7 +58,10 @@ class Case:
     @property
     def confinement(self) -> Confinement:
         """Give what stands around the command of a check: the same as around the agent's own."""
-        return Confinement(self.contract.exec_sandbox, self.policy, self.contract.exec_caps, self.record)
+        hidden = files_of(self.store)
+        return Confinement(
+            self.contract.exec_sandbox, self.policy, self.contract.exec_caps, self.record, hidden=hidden
+        )
 
     @property
     def root(self) -> str:
@@ -162,6 +165,9 @@ async def note_dependencies(loop: Loop) -> None:
     """Note what the check of an agent depends on, before the agent does anything; what was noted first counts.
 
     Cancellation: nothing was noted.
+
+    Raises:
+        ConfigError: a model wrote the check, and globs that protect nothing: its agent ends with that.
     """
     case = case_of(loop, 0)
     of, files = pinned_by(case.contract.verify), case.files
@@ -171,7 +177,30 @@ async def note_dependencies(loop: Loop) -> None:
         pins = await files.pin(case.contract.verify, case.root)
     except ConfigError as error:
         pins = Pins(of, problem=str(error))
+    useless = _useless(case, pins)
+    if useless and not case.trusted:
+        raise ConfigError(*(("verify.protect", each) for each in useless[:MOST_NAMED]))
+    if useless:
+        # Looked at before the start; whoever took the files away since has no check.
+        pins = Pins(of, problem="; ".join(useless[:MOST_NAMED]))
     await loop.recorder.append(Pinned(case.run_id, pins.to_json()))
+
+
+def _useless(case: Case, pins: Pins) -> list[str]:
+    """List why globs protect nothing. Of a model's, files that may not be read count for nothing.
+
+    Else their names could be found out letter by letter.
+    """
+    criterion = case.contract.verify
+    if case.trusted or not isinstance(criterion, CommandPasses):
+        return list(pins.useless.values())
+    wild = [glob for glob in criterion.protect if not is_plain(glob)]
+    left = unmatched(wild, (path for path in pins.files if case.may_read(path)))
+    text = "matches no file that may be read; correct it, or write the path of the file that must not be made"
+    return [
+        *(f'"{bounded(clean(glob), 200)}" {text}' for glob in left),
+        *(why for glob, why in pins.useless.items() if is_plain(glob)),
+    ]
 
 
 async def _looked_at(case: Case) -> tuple[Pins, str | None]:

@@ -6,25 +6,37 @@ once, when the run starts, and are durable: a resume compares with the first one
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import attrs
 
 from actors.agents.entry_text import bounded, clean
+from actors.agents.globs import GlobSet, path_glob, path_names
 from actors.agents.verification import CommandPasses, Verification
 
 # Paths that a verdict names of those that changed.
 MOST_NAMED = 5
+# What stands in place of a digest where nothing stood.
+MISSING = "missing"
 
 
 @attrs.frozen
 class Pin:
-    """What stood at one place. ``shadows``: a program of this name is found behind it, and would be run without it."""
+    """What stood at one place. ``shadows``: a program of this name is found behind it, and would be run without it.
+
+    ``outside``: it is a program that lies outside the workspace, where only the sandbox binds the worker.
+    """
 
     digest: str
     shadows: bool = False
+    outside: bool = False
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing stood there."""
+        return self.digest == MISSING
 
 
 @attrs.frozen
@@ -48,7 +60,8 @@ class Pins:
     """What a check depends on, by place. ``of`` is the check; ``problem`` says why it could not be looked at.
 
     ``programs`` are kept apart from ``files``: among them a new one changes something only
-    where it is put before another. ``stamps`` are of this look alone and are not stored.
+    where it is put before another. What follows ``problem`` is of this look alone and is not stored:
+    ``stamps``; ``useless``, globs that protect nothing, and why; and ``to_come``, plain paths that no file has.
     """
 
     of: str
@@ -56,10 +69,13 @@ class Pins:
     programs: Mapping[str, Pin] = attrs.Factory(dict)
     problem: str | None = None
     stamps: Mapping[str, Stamp] = attrs.field(factory=dict, eq=False)
+    useless: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+    to_come: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     def to_json(self) -> str:
         """Give the text that is stored."""
-        tables = ({at: [pin.digest, pin.shadows] for at, pin in each.items()} for each in (self.files, self.programs))
+        both = (self.files, self.programs)
+        tables = ({at: [pin.digest, pin.shadows, pin.outside] for at, pin in each.items()} for each in both)
         return json.dumps([self.of, *tables, self.problem])
 
     @classmethod
@@ -77,7 +93,6 @@ class Pins:
         if not changed:
             return None
         return f"what the check depends on is not as it was at the start: {_named(changed)}"
-
 
     def touched_until(self, now: "Pins") -> str | None:
         """Say what was touched between two looks although it is as it was, None when nothing was.
@@ -106,7 +121,8 @@ def _changes(then: Mapping[str, Pin], now: Mapping[str, Pin], *, all_new: bool) 
         elif at not in then:
             if all_new or now[at].shadows:
                 found.append(f"{at} (new)")
-        elif then[at].digest != now[at].digest:
+        elif then[at].digest != now[at].digest and not (then[at].is_missing and now[at].outside):
+            # One that was not to be found and was installed outside since is nothing that the worker made.
             found.append(f"{at} (changed)")
     return found
 
@@ -116,6 +132,28 @@ def pinned_by(criterion: Verification) -> str | None:
     if not isinstance(criterion, CommandPasses):
         return None
     return json.dumps([criterion.argv, criterion.protect])
+
+
+def unmatched(globs: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+    """Give the globs that none of some paths matches."""
+    left = tuple(globs)
+    wanted = glob_set(left)
+    for path in paths:
+        names = path_names(path)
+        while (place := wanted.first(names)) is not None:
+            left = left[:place] + left[place + 1 :]
+            wanted = glob_set(left)
+    return left
+
+
+def glob_set(globs: Sequence[str]) -> GlobSet:
+    """Put globs of paths together."""
+    return GlobSet(tuple(path_glob(glob) for glob in globs))
+
+
+def is_plain(glob: str) -> bool:
+    """Tell whether a glob is the path of one file."""
+    return "*" not in glob and "?" not in glob
 
 
 class Kept(StrEnum):

@@ -7,8 +7,10 @@ from actors.assembly.task_file import Task
 
 
 def policy_of(task: Task) -> Policy:
-    """Give the policy that a task is under; without one, the default."""
-    return Policy.default() if task.policy is None else task.policy
+    """Give the policy that a task is under; without one, the default, or none where there is only one file."""
+    if task.policy is not None:
+        return task.policy
+    return Policy.permissive() if task.contract.is_single_file else Policy.default()
 
 
 def approver_of(mode: str, terminal: Approver) -> Approver:

@@ -44,7 +44,7 @@ from actors.agents.rows import (
     WriteIntended,
 )
 from actors.agents.step_digest import step_digest
-from actors.assembly.boundary_check import check_boundary
+from actors.assembly.boundary_check import check_boundary, told_before
 from actors.assembly.resuming import (
     has_ended,
     resume_from_stored_policy,
@@ -54,7 +54,7 @@ from actors.assembly.resuming import (
     stored_outcome,
     stored_policy,
 )
-from actors.assembly.running import RunResult, check_run
+from actors.assembly.running import FILES, RunResult, check_run
 from actors.containment.limits import Containment
 from actors.containment.prices import PriceTable
 from actors.errors import ConfigError
@@ -120,6 +120,9 @@ async def reopen(
     prices, reviewer = options.get("prices") or PriceTable(), options.get("reviewer")
     check_run(new.contract, provider, new.containment, prices, reviewer)
     check_boundary(new.contract, in_force)
+    if new.contract.verify != stored_contract(record).verify:
+        # Its judge is the one of now, and no longer that of the first start.
+        await told_before(new.contract, in_force, FILES)
     await new.begin()
     return await resume_from_stored_policy(new.run_id, provider, store, approver, **options)
 

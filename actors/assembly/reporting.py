@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from actors.agents.entry_text import bounded
 from actors.assembly.agent_usage import LIVE, OF_TREE, Used, own_usage, with_descendants
 from actors.assembly.inbox import waiting
 from actors.errors import StoreError, StoreErrorKind
@@ -20,9 +21,12 @@ from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
 from actors.store.storage_errors import readable
+from actors.tools.todo_write import NAME as TODO_WRITE
 
 # Acts that a report names one by one; the count beside them says how many there were.
 MOST_DENIED: Final = 100
+# Kinds of what commands were not held by; files that change their names make many.
+MOST_UNHELD: Final = 20
 TEXT_CHARS: Final = 500
 # A live run writes its row more often than this.
 OLD_SECONDS: Final = 5.0
@@ -83,6 +87,7 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "terminal": wire,
         "usage": _usage(root, agents, reader),
         "tree": {**_tree(reader, run_id, agents), **_denied(reader, run_id)},
+        "not_held": unheld_groups(reader, run_id),
         "criterion": _criterion(last_checks(reader, run_id).get(run_id)),
         "halt": None if halt is None else {"kind": halt.kind, "path": halt.path, "by": halt.by, "at": halt.at},
         # What a process still held is only known while it lives.
@@ -170,12 +175,25 @@ def denied_groups(reader: Reader, tree_id: str) -> list[DeniedGroup]:
     return groups
 
 
+def unheld_groups(reader: Reader, tree_id: str) -> list[dict[str, Any]]:
+    """Count the commands and checks of a tree that were not held by all of their boundary, by what was not held."""
+    if not reader.knows("sandbox_events", "not_held"):
+        return []
+    short = f"{OF_TREE} AND (backend = 'none' OR net = 'not_held' OR not_held <> '[]')"
+    sql = f"SELECT mode, backend, net, not_held, count(*) FROM sandbox_events WHERE {short} GROUP BY 1, 2, 3, 4"
+    with readable(reader.file, f"what stood around the commands of {tree_id}"):
+        return [
+            {"mode": mode, "backend": backend, "net": net, "not_held": json.loads(not_held), "commands": commands}
+            for mode, backend, net, not_held, commands in reader.select(f"{sql} ORDER BY min(id)", [tree_id])
+        ][:MOST_UNHELD]
+
+
 def last_checks(reader: Reader, tree_id: str) -> dict[str, LastCheck]:
     """Give the latest evaluation of each agent's criterion, by run id."""
     # With max() SQLite gives the other columns of the very row that has it.
     latest = f"SELECT run_id, verdict, detail, count(*), max(id) FROM gate_attempts WHERE {OF_TREE} GROUP BY run_id"
     return {
-        run_id: LastCheck(verdict, (detail or "")[:TEXT_CHARS], attempts)
+        run_id: LastCheck(verdict, bounded(detail or "", TEXT_CHARS), attempts)
         for run_id, verdict, detail, attempts, _ in reader.select(latest, [tree_id])
     }
 
@@ -191,6 +209,14 @@ def failed_calls(reader: Reader, run_id: str, step: int) -> list[FailedCall]:
     """List the calls of one step that failed, in call order."""
     sql = f"SELECT target, substr(text, 1, {TEXT_CHARS}) FROM ledger_observations WHERE run_id = ? AND step = ?"
     return [FailedCall(*row) for row in reader.select(f"{sql} AND kind = 'error' ORDER BY ordinal, id", [run_id, step])]
+
+
+def noted_todo(reader: Reader, run_id: str, step: int) -> str | None:
+    """Give the list of what is to be done that an agent noted in one step, one item a line; None when it noted none."""
+    sql = f"SELECT substr(text, 1, {TEXT_CHARS}) FROM ledger_observations WHERE run_id = ? AND step = ?"
+    last = "AND kind = 'tool' AND target = ? ORDER BY ordinal DESC, id DESC LIMIT 1"
+    rows = reader.select(f"{sql} {last}", [run_id, step, TODO_WRITE])
+    return str(rows[0][0]) if rows else None
 
 
 def root_steps(reader: Reader) -> dict[str, int]:

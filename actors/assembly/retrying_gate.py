@@ -74,6 +74,8 @@ async def retry_gate(
 ) -> GateResult:
     """Evaluate the criterion of a run, or of one agent of it, once more. Its last attempt must have errored.
 
+    ``run_id`` may be any beginning of a run's id, also in that of one of its agents.
+
     Cancellation: no verdict was written; what a reviewer was sent is charged when the run is gone on with.
 
     Raises:
@@ -81,11 +83,18 @@ async def retry_gate(
         RunConflict: a process drives the run.
         StoreError: the store cannot be used.
     """
+    run_id = _whole(store, run_id)
     record, _ = _looked_at(store, run_id, reviewer)
     async with driving(store, record.tree_id):
         # Looked at again: whoever held the lease until now may have judged it, or gone on.
         record, case = _looked_at(store, run_id, reviewer)
         return await _judged(store, record, case, PriceTable() if prices is None else prices)
+
+
+def _whole(store: Store, run_id: str) -> str:
+    """Give the id that a shortened one means."""
+    tree, slash, agent = run_id.partition("/")
+    return store.resolve(tree) + slash + agent
 
 
 def _looked_at(store: Store, run_id: str, reviewer: Provider | None) -> tuple[RunRecord, Case]:

@@ -9,6 +9,8 @@ What would be got wrong:
   directories of PATH inside the workspace is noted as well.
 - A program named by its path that is not there yet is the work to be judged, not
   its judge: it is not noted. One looked for in PATH is noted as missing.
+- A glob that matches no file protects nothing, and nobody would notice. Only a plain
+  path may be of a file that is not there, and must not come into being.
 - Byte code that Python keeps beside its sources is left out, and a check that
   protects files is run so that Python neither reads nor writes any.
 """
@@ -22,13 +24,24 @@ from typing import Final
 import trio
 
 from actors.agents.entry_text import bounded, clean
-from actors.agents.globs import GlobSet, path_glob, path_names
-from actors.agents.judging import FileText, Kept, Pin, Pins, Stamp, pinned_by
+from actors.agents.globs import path_names
+from actors.agents.judging import (
+    MISSING,
+    FileText,
+    Kept,
+    Pin,
+    Pins,
+    Stamp,
+    glob_set,
+    is_plain,
+    pinned_by,
+    unmatched,
+)
 from actors.agents.verification import CommandPasses, Verification
 from actors.agents.worktrees import FOLDER
 from actors.errors import ConfigError, ToolFailed
 from actors.tools.output import foreign_kind
-from actors.tools.paths import Workspace
+from actors.tools.paths import Workspace, shown
 from actors.tools.process import environment
 from actors.tools.whole_files import digest, opened, read_bytes
 
@@ -40,7 +53,6 @@ MOST_TEXT: Final = 1024 * 1024
 _SLICE: Final = 500
 # Programs that name the program they are for in their first line, which may name another.
 MOST_INTERPRETERS: Final = 4
-_MISSING: Final = "missing"
 
 
 class WorkspaceFiles:
@@ -70,7 +82,9 @@ class WorkspaceFiles:
             raise ConfigError(("contract.verify.protect", f"{error}; write narrower globs")) from None
         except (OSError, ToolFailed) as error:
             raise ConfigError(("contract.verify.protect", f"a file cannot be looked at: {error}")) from None
-        return Pins(of, looking.files, looking.programs, stamps=looking.stamps)
+        useless, to_come = looking.without_files(criterion.protect)
+        found = looking.files, looking.programs
+        return Pins(of, *found, stamps=looking.stamps, useless=useless, to_come=to_come)
 
     def text_of(self, root: str, path: str) -> FileText:
         """Read a file of a workspace, as far as it is text of at most 1 MiB."""
@@ -119,6 +133,9 @@ class _Looking:
         self.files: dict[str, Pin] = {}
         self.programs: dict[str, Pin] = {}
         self.stamps: dict[str, Stamp] = {}
+        # Files that a glob matches, and the folders that one without a file may mean.
+        self._matched: list[str] = []
+        self._folders: list[str] = []
 
     # ── protected files ─────────────────────────────────────────────────────
 
@@ -127,15 +144,22 @@ class _Looking:
 
         Cancellation: nothing is left open.
         """
-        wanted = GlobSet(tuple(path_glob(glob) for glob in globs))
+        wanted = glob_set(globs)
         for place, relative in enumerate(self._entries()):
             if place % _SLICE == 0:
                 await trio.lowlevel.checkpoint()
             if wanted.first(path_names(relative)) is not None:
-                self.files[_told(relative)] = Pin(self._digest(f"{self._root}/{relative}"))
-                self._stamp_folders(relative)
+                self._note_file(relative)
                 if len(self.files) > self._most_files:
                     raise _TooMuch(f"more than {self._most_files} files are protected")
+
+    def _note_file(self, relative: str) -> None:
+        place = f"{self._root}/{relative}"
+        self.files[_told(relative)] = Pin(self._digest(place))
+        self._stamp_folders(relative)
+        # A link to a directory is an entry too, and what is behind it may match nothing.
+        if not os.path.isdir(place):
+            self._matched.append(relative)
 
     def _entries(self) -> Iterator[str]:
         """Give every entry that is no directory; through links to directories too, but never in a circle.
@@ -155,14 +179,37 @@ class _Looking:
                     relative = f"{here}/{entry.name}" if here else entry.name
                     if entry.is_dir(follow_symlinks=False):
                         if entry.name != ".git" and relative != FOLDER:
+                            self._folders.append(relative)
                             pending.append((relative, (*way, entry.path)))
                         continue
                     if not _is_byte_code(relative):
                         yield relative
                     if entry.is_symlink() and entry.is_dir():
+                        self._folders.append(relative)
                         target = os.path.realpath(entry.path)
                         if self._inside(target) and target not in way:
                             pending.append((relative, (*way, target)))
+
+    def without_files(self, globs: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Give why globs that match no file are useless, and the plain paths that may be of files to come."""
+        left = unmatched(globs, self._matched)
+        wanted = glob_set(left)
+        meant = [each for each in self._folders if wanted.first(path_names(each)) is not None]
+        told = {glob: self._useless(glob, meant) for glob in left}
+        useless = {glob: why for glob, why in told.items() if why is not None}
+        return useless, tuple(glob for glob in told if glob not in useless)
+
+    def _useless(self, glob: str, folders: list[str]) -> str | None:
+        wanted, quoted = glob_set([glob]), shown(glob)
+        is_folder = any(wanted.first(path_names(folder)) is not None for folder in folders)
+        if is_folder or os.path.isdir(f"{self._root}/{glob}"):
+            return f"{quoted} names a directory, and protects no file in it; write {shown(f'{glob}/*')}"
+        if not is_plain(glob):
+            return f"{quoted} matches no file; correct it, or write the path of the file that must not be made"
+        above = os.path.dirname(glob)
+        if above and not any(glob_set([above]).first(path_names(folder)[:1]) == 0 for folder in self._folders):
+            return f"{quoted} matches no file, and there is no directory {shown(above)}; correct it"
+        return None
 
     def _inside(self, path: str) -> bool:
         return path == self._root or path.startswith(self._root.rstrip("/") + "/")
@@ -177,7 +224,7 @@ class _Looking:
                 self.stamps[f"{_told(os.path.relpath(path, self._root))} (link)"] = _stamp(found)
                 found = os.stat(path)
         except FileNotFoundError:
-            return f"{led}{_MISSING}" if led else _MISSING
+            return f"{led}{MISSING}"
         if not stat.S_ISREG(found.st_mode):
             return f"{led}kind {stat.S_IFMT(found.st_mode):o}"
         return led + self._content(path)
@@ -216,7 +263,7 @@ class _Looking:
         folders = [os.path.join(self._root, each) for each in os.get_exec_path(environment())]
         found = _first(program, folders)
         if found is None:
-            self.programs[f"program {program}"] = Pin(_MISSING)
+            self.programs[f"program {program}"] = Pin(MISSING)
         else:
             self._note(program, found)
         for number, folder in enumerate(folders, 1):
@@ -225,7 +272,8 @@ class _Looking:
 
     def _note(self, program: str, place: str, depth: int = 0) -> None:
         told = self._of_program(place)
-        self.programs[f"program {program}"] = Pin(f"{place}: {told}")
+        outside = not self._inside(os.path.realpath(place)) and not self._inside(place)
+        self.programs[f"program {program}"] = Pin(f"{place}: {told}", outside=outside)
         if told and depth < MOST_INTERPRETERS:
             named = _interpreter(place)
             # One without a root is looked for from where the check is started.

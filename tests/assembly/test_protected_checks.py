@@ -229,6 +229,70 @@ async def test_more_than_can_be_looked_at_is_told_before_anything_starts(work: P
     assert store.runs() == [] and model.calls == 0
 
 
+@pytest.mark.parametrize("glob", ["tests", "TESTS/*", "*.pyx", "/etc/*", "test/test_src.py"])
+async def test_a_glob_that_protects_nothing_is_told_before_anything_starts(work: Path, glob: str) -> None:
+    store, model = Store.memory(), Scripted([])
+    contract = TaskContract.workspace("g", work, Verification.command(["true"], protect=["tests/*", glob]))
+    with pytest.raises(ConfigError) as refused:
+        await run_with(contract, model, store, Policy.permissive(), ApproveAll())
+    assert [place for place, _text in refused.value.problems] == ["contract.verify.protect"]
+    assert store.runs() == [] and model.calls == 0
+
+
+async def test_a_path_that_must_not_come_into_being_is_said_at_the_start(work: Path, caplog: Any) -> None:
+    _, gates = await ran(work, criterion(protect=True), *ATTACKS["settings are added"])
+    assert "conftest.py (new)" in gates[0].detail
+    [said] = [record.getMessage() for record in caplog.records if record.name == "actors.task"]
+    assert said == "contract.verify.protect: conftest.py is not there, and must not be made"
+
+
+async def test_a_child_whose_globs_protect_nothing_ends_before_it_begins(work: Path) -> None:
+    verify = {"kind": "command", "argv": ["true"], "protect": ["tests"]}
+    result, store = await tree_of(work, answers_of([call("list_dir", path=".")] * 3, verify), Verification.none())
+    [child] = store.children(result.run_id)
+    record = store.run(child)
+    assert record is not None and (record.outcome, record.steps) == ("failed", 0)
+    assert store.gate_attempts(child) == [] and store.provider_calls(child) == []
+    told = store.observations(result.run_id)[0].text
+    assert '"tests" names a directory, and protects no file in it; write "tests/*"' in told
+
+
+@pytest.mark.parametrize("denied", [True, False])
+async def test_a_childs_globs_do_not_tell_the_names_of_files_that_it_may_not_read(work: Path, denied: bool) -> None:
+    """A model could ask letter by letter, and would read whether there is such a file, or such a directory."""
+    (work / "hidden").mkdir()
+    (work / "hidden" / "secret.txt").write_text("")
+    policy = Policy.permissive().layer("o")
+    told = []
+    for glob in ("hidden/s*", "hidden/q*", "hid*"):
+        verify = {"kind": "command", "argv": ["true"], "protect": [glob]}
+        given = policy.deny_read("hidden/*") if denied else policy
+        child = answers_of([call("list_dir", path=".")], verify)
+        result, store = await tree_of(work, child, Verification.none(), given)
+        told.append(store.observations(result.run_id)[0].text.replace(glob, "GLOB"))
+    said = ["matches no file that may be read" in text for text in told]
+    assert said == ([True] * 3 if denied else [False, True, False])
+    assert told[0] == told[1] or not denied
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_reopened_run_is_refused_globs_that_protect_nothing(tmp_path: Path, work: Path, changed: bool) -> None:
+    bench = bench_of(tmp_path, work, protect=True)
+    result = await bench.begin()
+    assert result is not None
+    async with Store.open(bench.file) as store:
+        verify = Verification.command(["true"], protect=["tests"]) if changed else criterion(protect=True)
+        contract = TaskContract.workspace("root", work, verify).with_max_steps(5)
+        model = Scripted([[call("list_dir", path=".")]])
+        going = reopen(result.run_id, model, store, approver=ApproveAll(), contract=contract)
+        if not changed:
+            assert (await going).run_id != result.run_id, "the control"
+            return
+        with pytest.raises(ConfigError, match="names a directory"):
+            await going
+        assert len(store.runs()) == 1 and model.calls == 0
+
+
 # ── a second process ────────────────────────────────────────────────────────
 
 

@@ -1,6 +1,7 @@
 """Only an attempt that errored is made again, and only the criterion is: the model is asked nothing."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from actors.agents.contract import TaskContract
 from actors.agents.outcomes import OutcomeKind
 from actors.agents.policy import Policy
 from actors.agents.verification import Verification
+from actors.assembly.reopening import reopen
 from actors.assembly.resuming import resume_from_stored_policy
 from actors.assembly.retrying_gate import GateResult, retry_gate
 from actors.assembly.running import run_tree, run_with
@@ -90,8 +92,10 @@ async def test_what_was_never_judged_cannot_be_judged_again(work: Path) -> None:
     run_id = await ended(store, work, Verification.none())
     with pytest.raises(ConfigError, match="was never judged"):
         await retry_gate(run_id, store)
-    with pytest.raises(ConfigError, match="there is no run"):
+    with pytest.raises(ConfigError, match="no run begins with 'nobody'"):
         await retry_gate("nobody", store)
+    with pytest.raises(ConfigError, match=f"there is no run {run_id}/9.9"):
+        await retry_gate(f"{run_id[:5]}/9.9", store)
 
 
 async def test_the_judge_is_still_the_one_of_the_start(work: Path) -> None:
@@ -108,6 +112,31 @@ async def test_the_judge_is_still_the_one_of_the_start(work: Path) -> None:
     assert (await retry_gate(result.run_id, store)).verdict == "failed", "the operator put it back"
 
 
+@pytest.mark.parametrize("place", ["outside", "work"])
+@pytest.mark.parametrize("way", ["retry", "reopen"])
+async def test_a_program_that_was_missing_is_installed_by_the_operator(
+    tmp_path: Path, work: Path, monkeypatch: Any, place: str, way: str
+) -> None:
+    """Outside the workspace, where the worker has no hand in it; inside it could be the worker's."""
+    tools = tmp_path / "tools" if place == "outside" else work / "bin"
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    async with Store.open(tmp_path / "runs.db") as store:
+        run_id = await ended(store, work, Verification.command(["no-such-judge"]))
+        assert [gate.verdict for gate in store.gate_attempts(run_id)] == ["errored"]
+        tools.mkdir()
+        (tools / "no-such-judge").write_text("#!/bin/sh\nexit 0\n")
+        (tools / "no-such-judge").chmod(0o755)
+        if way == "retry":
+            again = await retry_gate(run_id[:6], store)
+        else:
+            contract = TaskContract.workspace("go", work, Verification.command(["no-such-judge"])).with_max_steps(2)
+            model = Scripted([ScriptedAnswer(calls=(LOOK,))])
+            new_id = (await reopen(run_id, model, store, approver=ApproveAll(), contract=contract)).run_id
+            again = store.gate_attempts(new_id)[-1]  # type: ignore[assignment]
+        assert again.verdict == ("passed" if place == "outside" else "errored"), again.detail
+        assert place == "outside" or "program no-such-judge (changed)" in again.detail
+
+
 async def test_a_childs_check_is_made_again_by_the_childs_own_rights(work: Path) -> None:
     store = Store.memory()
     verify = {"kind": "command", "argv": ["touch", "made"]}
@@ -120,6 +149,8 @@ async def test_a_childs_check_is_made_again_by_the_childs_own_rights(work: Path)
     result = await run_tree(contract, Scripted(answers), store, policy, ApproveAll(), LIMITS)
     [child] = store.children(result.run_id)
     assert (await retry_gate(child, store)).verdict == "errored" and not (work / "made").exists()
+    short = child.replace(result.run_id, result.run_id[:4])
+    assert short != child and (await retry_gate(short, store)).run_id == child
 
 
 class Stops(GoalModel):

@@ -131,6 +131,41 @@ async def test_a_glob_that_matches_nothing_yet_matches_what_comes(work: Path) ->
     assert said is not None and "tests/deep/conftest.py (new)" in said
 
 
+@pytest.mark.parametrize(
+    ("glob", "told"),
+    [
+        ("tests", '"tests" names a directory, and protects no file in it; write "tests/*"'),
+        ("deep", '"deep" names a directory, and protects no file in it; write "deep/*"'),
+        ("dee*", '"dee*" names a directory'),
+        ("linked", '"linked" names a directory'),
+        (".git", '".git" names a directory'),
+        ("TESTS/*", '"TESTS/*" matches no file; correct it'),
+        ("s?c.pyx", '"s?c.pyx" matches no file'),
+        ("/etc/*", '"/etc/*" matches no file'),
+        ("/etc/passwd", "there is no directory"),
+        ("test/test_a.py", '"test/test_a.py" matches no file, and there is no directory "test"; correct it'),
+        ("deep/conftest.py", 'there is no directory "deep"'),
+        (".git/config", 'there is no directory ".git"'),
+    ],
+)
+async def test_a_glob_that_protects_nothing_is_told_with_its_remedy(work: Path, glob: str, told: str) -> None:
+    (work / "outside").mkdir()
+    os.symlink("outside", work / "linked")
+    (work / ".git").mkdir()
+    (work / ".git/config").write_text("")
+    pins = await FILES.pin(check("tests/*", glob), str(work))
+    [why] = pins.useless.values()
+    assert list(pins.useless) == [glob] and told in why and pins.to_come == ()
+
+
+async def test_only_a_plain_path_may_be_of_a_file_that_must_not_come(work: Path) -> None:
+    globs = ("src.py", "*.py", "tests/*", "tests/deep/*", "conftest.py", "tests/pytest.ini", "test_b.py")
+    pins = await FILES.pin(check(*globs), str(work))
+    assert (pins.useless, pins.to_come) == ({}, ("conftest.py", "tests/pytest.ini"))
+    (work / "tests/pytest.ini").write_text("")
+    assert (await FILES.pin(check(*globs), str(work))).to_come == ("conftest.py",)
+
+
 async def test_what_a_protected_link_leads_to_counts(work: Path) -> None:
     os.symlink("impl.py", work / "conftest.py")
     (work / "impl.py").write_text("a")
@@ -270,6 +305,40 @@ async def test_a_program_that_was_missing_does_not_appear_unnoticed(root: Path, 
     said = await change(root, criterion, lambda: program(root / "bin" / "no-such-judge"))
     assert said is not None and "program no-such-judge (changed)" in said
     assert await passed(root, criterion), "the control"
+
+
+async def test_a_program_that_was_missing_may_be_installed_outside_the_workspace(root: Path, monkeypatch) -> None:
+    tools, mine = root.parent / "tools", root / "bin"
+    monkeypatch.setenv("PATH", f"{mine}:{tools}:{os.environ['PATH']}")
+    criterion = check(argv=("no-such-judge",))
+    then = Pins.from_json((await FILES.pin(criterion, str(root))).to_json())
+    program(tools / "no-such-judge")
+    assert then.change_to(await FILES.pin(criterion, str(root))) is None
+    assert await passed(root, criterion)
+    # Neither one in front of it nor a link out there to one of the worker's is taken.
+    program(mine / "no-such-judge")
+    assert "program no-such-judge (changed)" in str(then.change_to(await FILES.pin(criterion, str(root))))
+    (mine / "no-such-judge").rename(root / "judge")
+    (tools / "no-such-judge").unlink()
+    os.symlink(root / "judge", tools / "no-such-judge")
+    assert "program no-such-judge (changed)" in str(then.change_to(await FILES.pin(criterion, str(root))))
+    # Nor a link in here, wherever it leads.
+    (tools / "no-such-judge").unlink()
+    os.symlink("/bin/true", mine / "no-such-judge")
+    assert "program no-such-judge (changed)" in str(then.change_to(await FILES.pin(criterion, str(root))))
+
+
+async def test_a_program_that_was_there_is_not_replaced_by_one_outside(root: Path, monkeypatch) -> None:
+    tools, more = root.parent / "tools", root.parent / "more"
+    monkeypatch.setenv("PATH", f"{more}:{tools}:{os.environ['PATH']}")
+    program(tools / "a-judge", "#!/bin/sh\nexit 1\n")
+    said = await change(root, check(argv=("a-judge",)), lambda: program(more / "a-judge"))
+    assert said is not None and "program a-judge (changed)" in said
+
+
+async def test_what_an_older_version_noted_is_read(root: Path) -> None:
+    noted = Pins.from_json('["of", {"a": ["d", false]}, {"program x": ["missing", true]}, null]')
+    assert noted.programs["program x"].is_missing and not noted.programs["program x"].outside
 
 
 async def test_a_program_named_by_its_path_is_noted_when_it_is_there(root: Path) -> None:

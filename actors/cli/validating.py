@@ -1,0 +1,44 @@
+"""The command that checks a task file, and what a run of it would meet on this machine. Nothing is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import trio
+
+from actors.assembly.boundary_check import problems_here
+from actors.assembly.building import policy_of
+from actors.assembly.task_document import Problems
+from actors.assembly.task_file import Task, checked_task
+from actors.cli.notices import Notices
+from actors.tools.protected import WorkspaceFiles
+
+
+def validate(file: str, overrides: tuple[str, ...], as_json: bool, strict: bool) -> int:
+    """Tell every problem of a task file; ``strict`` makes one of each warning."""
+    with Notices():
+        task, problems = checked_task(file, overrides)
+    notes: Problems = []
+    if task is not None:
+        problems, notes = trio.run(_here, task)
+        if strict:
+            # They were told as warnings too, when the files were read.
+            problems += task.notes
+    if strict:
+        problems, notes = [*problems, *notes], []
+    for path, text in notes:
+        print(f"warning: {path}: {text}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([{"path": path, "problem": text} for path, text in problems]))
+    else:
+        for path, text in problems:
+            print(f"{path}: {text}" if path else text, file=sys.stderr)
+        if not problems:
+            print(f"{file}: no problems")
+    return 2 if problems else 0
+
+
+async def _here(task: Task) -> tuple[Problems, Problems]:
+    problems, notes = await problems_here(task.contract, policy_of(task), WorkspaceFiles())
+    return list(problems), list(notes)
