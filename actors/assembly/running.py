@@ -37,7 +37,7 @@ from actors.halts import Halt
 from actors.store.store import Store
 from actors.tools.protected import WorkspaceFiles
 from actors.tools.single_file import SingleFile
-from actors.tools.toolbox import builtin_tools
+from actors.tools.toolbox import builtin_tools, tools_for
 from actors.tools.verifying import evaluate
 from actors.tools.worktrees import GitWorktrees
 
@@ -142,7 +142,8 @@ async def _run(
     check_run(contract, provider, containment, table, reviewer)
     check_boundary(contract, policy)
     job = job_for(contract, provider, policy, approver, table, tools, in_tree=in_tree, reviewer=reviewer)
-    _check_tools(contract, job.services.tools)
+    # A named agent may keep a tool that this workspace has no use for.
+    _check_tools(contract, builtin_tools() if tools is None and not contract.is_single_file else job.services.tools)
     await told_before(contract, policy, FILES)
     kept = Store.memory() if store is None else store
     tree = Tree(containment, kept, observer, cleanup_allowance, queue_order=contract.queue_order)
@@ -167,7 +168,7 @@ def job_for(
         ConfigError: the name of a tool means two things.
     """
     if tools is None:
-        tools = (SingleFile(contract.file),) if contract.is_single_file else builtin_tools()
+        tools = (SingleFile(contract.file),) if contract.root is None else tools_for(contract.root)
     problem = tool_names_problem(tools)
     if problem is not None:
         raise ConfigError(("tools", problem))

@@ -8,6 +8,7 @@ again, and what was held for it is charged in full and marked as estimated.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,7 @@ def account_of(stage: Stage, store: Store, result: RunResult) -> Account:
     tree = result.run_id
     told = dict(_told(store, tree))
     told |= {f"file {name}": text for name, text in _files(stage.workspace)}
+    told |= {f"git {name}": text for name, text in _commits(stage.workspace)}
     of_tree = "run_id IN (SELECT run_id FROM runs WHERE tree_id = ?)"
     spent = "COALESCE(SUM(used_tokens + overrun_tokens), 0)"
     [[counted]] = store.select(f"SELECT {spent} FROM reservations WHERE {of_tree} AND state = 'settled'", (tree,))
@@ -106,8 +108,19 @@ def _without_usage(value: Any) -> Any:
 
 def _files(workspace: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(workspace.rglob("*")):
-        if file.is_file():
-            yield str(file.relative_to(workspace)), file.read_bytes().decode(errors="backslashreplace")
+        relative = file.relative_to(workspace)
+        # What git keeps is full of times; what was committed is not.
+        if file.is_file() and relative.parts[0] != ".git":
+            yield str(relative), file.read_bytes().decode(errors="backslashreplace")
+
+
+def _commits(workspace: Path) -> Iterator[tuple[str, str]]:
+    """Tell what a repository in the workspace came to: each commit by its files and words, and what is staged."""
+    if not (workspace / ".git").is_dir():
+        return
+    for what in (["log", "--all", "--format=%T %B"], ["for-each-ref", "--format=%(refname)"], ["ls-files", "--stage"]):
+        done = subprocess.run(["git", *what], cwd=workspace, capture_output=True, check=False)
+        yield what[0], done.stdout.decode(errors="backslashreplace")
 
 
 def _wrong(store: Store, result: RunResult, spent: int) -> Iterator[str]:

@@ -7,16 +7,17 @@ that the other one writes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
 from actors.agents.contract import RetryPolicy, TaskContract
 from actors.agents.policy import Policy
-from actors.agents.ports import Act, ApprovalRequest, Approver, Defer, Tool, ToolCall
+from actors.agents.ports import Act, ApprovalRequest, Approver, Defer, Observation, Tool, ToolCall, ToolContext
 from actors.agents.verification import Verification
 from actors.assembly.resuming import Decision
 from actors.assembly.running import RunResult, run_tree, run_with
@@ -66,6 +67,9 @@ _SINGLE: Final = {
                 call("edit_file", path="a.txt", search="one", replace="one and one"),
                 call("read_file", path="a.txt"),
                 call("edit_file", path="missing.txt", search="a", replace="b"),
+                # Applied again, it would still fit, and add its line once more.
+                call("patch_file", path="a.txt", patch="@@ -1 +1,2 @@\n one and one\n+two\n"),
+                call("todo_write", items=[{"text": "both", "status": "done"}]),
             ),
         ),
         Say(calls=(call("read_file", path="a.txt"), call("grep", pattern="one"))),
@@ -250,6 +254,54 @@ _BACKOFF: Final = {
 }
 
 
+# ── commits ─────────────────────────────────────────────────────────────────
+
+_COMMITTING: Final = {
+    "root": (
+        Say(calls=(write("a.txt", "one").calls[0], call("git_add", paths=["."]), call("git_commit", message="first"))),
+        Say(
+            calls=(
+                write("b.txt", "two").calls[0],
+                call("git_add", paths=["b.txt"]),
+                # The same words: only what was noted before tells the two apart.
+                call("git_commit", message="first"),
+                call("git_branch", name="made"),
+                call("git_status"),
+            )
+        ),
+    ),
+}
+
+
+class Nameless:
+    """A tool whose result names no commit: commits are named after the time at which they were made, too."""
+
+    def __init__(self, inner: Tool) -> None:
+        self._inner = inner
+        self.spec = inner.spec
+        self.read_only = inner.read_only
+        self.recovery = getattr(inner, "recovery", None)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
+        """Do the work of the tool.
+
+        Cancellation: as the tool's.
+        """
+        seen = await self._inner.run(arguments, context)
+        return attrs.evolve(seen, text=re.sub(r"\b[0-9a-f]{12}\b", "#", seen.text))
+
+
+def _committing_tools(stage: Stage) -> tuple[Tool, ...]:
+    return tuple(Nameless(tool) for tool in watched_builtins(stage))
+
+
+async def _start_committing(stage: Stage) -> RunResult:
+    # Once more does no harm.
+    await trio.run_process(["git", "init", "--quiet", "--initial-branch=main", str(stage.workspace)])
+    # It is done before it is committed: so the gate is what lies in git.
+    return await _tree(stage, Verification.workspace_file_contains(".git/logs/refs/heads/made", "made"))
+
+
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.name: scenario
     for scenario in (
@@ -261,5 +313,6 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Scenario("effects", _start_tree, _SENDING, _sending_tools),
         Scenario("backlog", _start_backlog, _BACKLOG),
         Scenario("backoff", _start_tree, _BACKOFF),
+        Scenario("commits", _start_committing, _COMMITTING, _committing_tools),
     )
 }

@@ -133,10 +133,11 @@ async def run(
     limit: int = OUTPUT_BYTES,
     more: Mapping[str, str] | None = None,
     through: Through | None = None,
+    stderr: int = subprocess.STDOUT,
 ) -> Finished:
     """Run a command to its end, or to ``timeout`` seconds. ``more`` is added to its environment.
 
-    ``through`` starts it in our place.
+    ``through`` starts it in our place. ``stderr`` DEVNULL keeps what it complains of out of its output.
 
     When this returns or raises, every process that the command started is gone
     (or named in ``leaked``), and what was printed until then is in the result.
@@ -153,7 +154,7 @@ async def run(
             mark=mark,
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             more=more,
             through=through,
         )

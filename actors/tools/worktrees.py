@@ -10,13 +10,8 @@ writes nothing outside its root, and whoever wants its work fetches it.
 What would be got wrong:
 
 - Whoever works in a workspace can write what lies in it, also the settings of its
-  repository, and git runs programs that settings name: hooks, filters of files,
-  monitors, transports. All of them are switched off, the filters by the names that
-  the settings give them; and git runs behind the boundary of the agent that asks,
-  like any other command of it.
-- A repository can say that it is another one (`.git` as a file, `commondir`,
-  `alternates`, links): its files would be brought in here. Only one that lies here whole
-  is used, and git is told where it lies.
+  repository: `git_program.py` says what of them is switched off, and
+  `git_repository.py` which repository is used at all.
 - What is only borrowed must stay: a ref in the repository above keeps the commit
   that a tree began with, whatever happens to the branches there.
 - A tree whose files did not all come out of git when a process ended looks like one
@@ -27,41 +22,24 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from actors.agents.confinement import Confinement
-from actors.agents.entry_text import bounded
 from actors.agents.worktrees import FOLDER, WorktreePlace
 from actors.errors import ToolFailed
-from actors.tools.paths import Workspace, failing, shown
-from actors.tools.process import Finished, Status
-from actors.tools.sandbox import Boundary, boundary, run_behind
+from actors.tools.git_program import Git
+from actors.tools.git_repository import BORROWED, is_there, whole_repository
+from actors.tools.paths import Workspace, failing
+from actors.tools.sandbox import boundary
 from actors.tools.whole_files import opened, read_bytes, replace_bytes
 
-MOST_FILTERS: Final = 64
-SHOWN: Final = 500
-# What a work tree borrows objects from, as seen from its own.
-BORROWED: Final = b"../../../../.git/objects\n"
 # Refs below this keep what work trees began with. No branches: who merges one by its name must have fetched it.
 KEPT: Final = "refs/actors-base"
 MOST_SHALLOW: Final = 16_000_000
 # Settings of the repository above that are facts of the work and name no program.
 _SHARED: Final = re.compile(r"(user\.name|user\.email|core\.autocrlf|core\.eol) (.*)")
-_OFF: Final = {
-    "core.hooksPath": os.devnull,
-    "core.fsmonitor": "false",
-    "core.attributesFile": os.devnull,
-    "core.sshCommand": "false",
-    "protocol.allow": "never",
-    "submodule.recurse": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-}
-_FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.(?:smudge|clean|process|required)", re.DOTALL)
 _FORM_AND_HEAD: Final = re.compile(r"^(?P<form>sha\w+)\n(?P<head>[0-9a-f]{40,64})$", re.MULTILINE)
 _REF: Final = re.compile(r"^(refs/\S+) ([0-9a-f]{40,64})$", re.MULTILINE)
-_NO_SETTINGS: Final[Mapping[str, str]] = {}
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -86,51 +64,6 @@ class GitWorktrees:
             return making.path
         except ToolFailed as error:
             raise ToolFailed(f"no sub-agent was started: no work tree could be made for it: {error}") from None
-
-
-class Git:
-    """Runs git behind a boundary, with everything off that settings could let it run."""
-
-    def __init__(self, around: Boundary, root: str, timeout: float) -> None:
-        self._around = around
-        self._root = root
-        self._timeout = timeout
-
-    async def run(
-        self, *arguments: str, at: str | None, work_tree: str | None = None, off: Mapping[str, str] = _NO_SETTINGS
-    ) -> Finished:
-        """Run it in the repository ``at``; None is in none.
-
-        Cancellation: no process of it is left.
-        """
-        more = {
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "LC_ALL": "C",
-            **_as_environment({**_OFF, **off}),
-        }
-        if at is not None:
-            more |= {"GIT_DIR": at, "GIT_COMMON_DIR": at, "GIT_WORK_TREE": work_tree or self._root}
-        return await run_behind(self._around, ["git", "--no-pager", *arguments], timeout=self._timeout, more=more)
-
-    async def must(self, what: str, *arguments: str, at: str | None, **more: Any) -> Finished:
-        """Run it as `run` does, where it has to go well.
-
-        Cancellation: as `run`.
-
-        Raises:
-            ToolFailed: it did not; says ``what``.
-        """
-        finished = await self.run(*arguments, at=at, **more)
-        if not _went_well(finished):
-            told = bounded(finished.output.strip().replace(self._root, "."), SHOWN)
-            how = "" if finished.status is Status.exited else f" ({finished.status})"
-            raise ToolFailed(f"{what}{how}: {told}" if told else f"{what}{how}")
-        return finished
 
 
 class _Making:
@@ -158,7 +91,7 @@ class _Making:
         self._need_repository()
         self._need_folder()
         self._need_ours()
-        return _is_there(f"{self._own}/index")
+        return is_there(f"{self._own}/index")
 
     async def make(self, git: Git) -> None:
         """Make it, also from what a process that ended began with: every step can be made twice.
@@ -177,18 +110,7 @@ class _Making:
     def _need_repository(self) -> None:
         if f"/{FOLDER}/" in f"{self.root}/":
             raise ToolFailed("the agent works in a work tree itself, and those of its children would lie in it")
-        try:
-            found = os.lstat(self._git_dir)
-        except OSError:
-            raise ToolFailed("the workspace is not the top of a git repository") from None
-        if not stat.S_ISDIR(found.st_mode):
-            raise ToolFailed("the repository of the workspace lies elsewhere (its .git is no directory)")
-        for name in ("commondir", "objects/info/alternates", "objects/info/http-alternates"):
-            if _is_there(f"{self._git_dir}/{name}"):
-                raise ToolFailed(f"the repository of the workspace has files that lie elsewhere (.git/{name})")
-        link = next(_links(self._git_dir), None)
-        if link is not None:
-            raise ToolFailed(f"the repository of the workspace has files that lie elsewhere ({shown(link)} is a link)")
+        whole_repository(self._workspace)
 
     def _need_folder(self) -> None:
         """Make the folder of work trees, which git passes by, and see that nothing on the way is a link."""
@@ -206,17 +128,17 @@ class _Making:
 
     def _need_ours(self) -> None:
         """See that what lies in the place is a work tree of this repository, or begins to be one, or is nothing."""
-        if not _is_there(self.path):
+        if not is_there(self.path):
             return
         try:
-            begun = _is_there(self._own)
+            begun = is_there(self._own)
             ours = stat.S_ISDIR(os.lstat(self._own).st_mode) if begun else not os.listdir(self.path)
         except OSError:
             ours = False
         if begun and ours:
             borrowed = self._read(f"{self._place.path}/.git/objects/info/alternates", len(BORROWED))
-            ours = borrowed == BORROWED or (borrowed == b"" and not _is_there(f"{self._own}/index"))
-            ours = ours and not _is_there(f"{self._own}/commondir")
+            ours = borrowed == BORROWED or (borrowed == b"" and not is_there(f"{self._own}/index"))
+            ours = ours and not is_there(f"{self._own}/commondir")
         if not ours:
             raise ToolFailed(f"{self._place.path} is there already and is no work tree of this repository")
 
@@ -269,54 +191,6 @@ class _Making:
         # Of a process that ended: the child has not begun, so nobody works here.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self._own}/index.lock")
-        off = await self._filters_off(git)
+        off = await git.filters_off(self._own)
         wanted = ("reset", "--hard", "--quiet", base)
         await git.must("its files could not be brought out", *wanted, at=self._own, work_tree=self.path, off=off)
-
-    async def _filters_off(self, git: Git) -> dict[str, str]:
-        """Give the settings that switch off the filters that the tree's settings name; ours name none."""
-        listed = await git.must("its settings cannot be read", "config", "--list", "--name-only", at=self._own)
-        if listed.left_out:
-            raise ToolFailed("its settings are too many to look through")
-        names = {found["name"] for line in listed.output.splitlines() if (found := _FILTER.fullmatch(line))}
-        if len(names) > MOST_FILTERS:
-            raise ToolFailed(f"its settings name more than {MOST_FILTERS} filters")
-        off = {f"filter.{name}.{what}": "" for name in names for what in ("smudge", "clean", "process")}
-        return off | {f"filter.{name}.required": "false" for name in names}
-
-
-def _links(git_dir: str) -> Iterator[str]:
-    """Find the links through which another repository's files would be this one's: refs, and objects of every kind."""
-    for name in ("HEAD", "packed-refs", "shallow", "refs", "objects"):
-        if os.path.islink(f"{git_dir}/{name}"):
-            yield f".git/{name}"
-    # What cannot be listed holds nothing for git either.
-    below = [each for each in _entries(f"{git_dir}/objects") if each.is_symlink() or each.is_dir()]
-    for entry in below:
-        found = [entry] if entry.is_symlink() else [each for each in _entries(entry.path) if each.is_symlink()]
-        for link in found:
-            yield f".git{link.path.removeprefix(git_dir)}"
-
-
-def _entries(place: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(place) as listed:
-            return list(listed)
-    except OSError:
-        return []
-
-
-def _is_there(path: str) -> bool:
-    return os.path.lexists(path)
-
-
-def _went_well(finished: Finished) -> bool:
-    return finished.status is Status.exited and finished.code == 0
-
-
-def _as_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Give settings as git takes them from its environment: they win over those of files."""
-    more = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings.items()):
-        more |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return more

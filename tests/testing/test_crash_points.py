@@ -30,6 +30,7 @@ EVERY = {
     "effects": 1,
     "backlog": 12,
     "backoff": 10,
+    "commits": 7,
 }
 SECONDS = 600
 

@@ -1,0 +1,167 @@
+"""The repository of a workspace during one call of a git tool: judged, found, and behind the boundary of its agent.
+
+Every git tool is judged as the command that a model would have given to `exec`, so a
+rule about `git commit*` holds for both. What is then really run differs: settings that
+name programs are off, and no command that runs others by itself is used.
+"""
+
+import os
+import stat
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+
+from actors.agents.contract import ExecSandbox
+from actors.agents.entry_text import clean
+from actors.agents.ports import ToolContext
+from actors.tools.git_program import Git, filter_names, went_well
+from actors.tools.git_repository import whole_repository
+from actors.tools.output import one_line
+from actors.tools.paths import Workspace, shown
+from actors.tools.process import Finished, Status
+from actors.tools.sandbox import boundary
+
+# What is only looked through; more of it is said to be more.
+LISTED_BYTES: Final = 4_000_000
+MOST_SHOWN: Final = 200
+_NOTHING: Final[Mapping[str, str]] = {}
+_READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
+_NAMES: Final = {"core.quotePath": "true", "i18n.logOutputEncoding": "UTF-8", "i18n.commitEncoding": "UTF-8"}
+
+
+@attrs.frozen
+class Repository:
+    """A repository that is open for one call. ``off`` are the settings that are not taken from it."""
+
+    workspace: Workspace
+    at: str
+    off: Mapping[str, str]
+    _git: Git
+
+    async def ask(
+        self,
+        what: str,
+        *arguments: str,
+        off: Mapping[str, str] = _NOTHING,
+        more: Mapping[str, str] = _NOTHING,
+        **options: Any,
+    ) -> Finished:
+        """Run what can be run twice without harm; its complaints are not in its output.
+
+        Cancellation: as `Git.run`.
+
+        Raises:
+            ToolFailed: it did not go well; says ``what``.
+        """
+        settings, given = {**self.off, **_NAMES, **off}, {**_READING, **more}
+        return await self._git.lines(what, *arguments, at=self.at, off=settings, more=given, **options)
+
+    async def change(self, what: str, *arguments: str, **options: Any) -> Finished:
+        """Run what changes the repository.
+
+        Cancellation: it was done, or not; no process of it is left.
+
+        Raises:
+            ToolFailed: it did not go well; says ``what``.
+        """
+        return await self._git.must(what, *arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+
+    async def commit_at(self, name: str) -> str | None:
+        """Give the commit that a ref names; None where there is none.
+
+        Cancellation: as `Git.run`.
+
+        Raises:
+            ToolFailed: git cannot say.
+        """
+        wanted = ("rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
+        finished = await self._git.run(
+            *wanted, at=self.at, off=self.off, more=_READING, stderr=subprocess.DEVNULL
+        )
+        if not went_well(finished) and (finished.status, finished.code) != (Status.exited, 1):
+            raise self._git.failed(f"{name} cannot be read", finished)
+        return finished.output.strip() or None
+
+    @property
+    def filters(self) -> set[str]:
+        """Name the filters of files that its settings name; none of them is run."""
+        return filter_names(self.off)
+
+
+@asynccontextmanager
+async def opened_repository(context: ToolContext) -> AsyncIterator[Repository]:
+    """Open the repository of a workspace for one call.
+
+    Cancellation: no process of git is left.
+
+    Raises:
+        ToolFailed: there is none that lies here as a whole, or the boundary cannot be held.
+    """
+    workspace = Workspace(context.root)
+    at = whole_repository(workspace)
+    async with boundary(context.confinement, workspace.root) as around:
+        git = Git(around, workspace.root, context.exec_timeout, context.report_leaked)
+        yield Repository(workspace, at, await git.filters_off(at), git)
+
+
+def named(workspace: Workspace, path: str) -> str:
+    """Find what a path means to git: a link is the link itself, and not what it leads to.
+
+    Raises:
+        ToolFailed: it leads out of the workspace.
+    """
+    relative = workspace.resolve(path)
+    above, _, last = path.rstrip("/").rpartition("/")
+    if last in ("", ".", "..") or path.endswith("/"):
+        return relative
+    folder = workspace.resolve(above or ("/" if path.startswith("/") else "."))
+    place = last if folder == "." else f"{folder}/{last}"
+    return place if is_link(workspace, place) else relative
+
+
+def is_link(workspace: Workspace, relative: str) -> bool:
+    """Tell whether a link lies at a path."""
+    try:
+        return stat.S_ISLNK(os.lstat(f"{workspace.root}/{relative}").st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def only(paths: Sequence[str]) -> list[str]:
+    """Tell git to look at these and at what is below them, as they are spelled; none mean all."""
+    return [] if "." in paths else [f":(top,literal){path}" for path in paths]
+
+
+def split_readable(
+    context: ToolContext, paths: Sequence[str], allowed: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Split paths in those that the agent may read, and those that it may not; ``allowed`` were judged before."""
+    may: list[str] = []
+    may_not: list[str] = []
+    for path in paths:
+        (may if path in allowed or context.may_read(clean(path)) else may_not).append(path)
+    return may, may_not
+
+
+def kept_out(number: int, what: str = "files") -> list[str]:
+    """Say how many were left out."""
+    return [f"[{number} {what} were left out: the policy does not let them be read]"] if number else []
+
+
+def asked_note(context: ToolContext, paths: Sequence[str]) -> list[str]:
+    """Say of what a human let be read, and no rule, that git may see nothing of it as it is now."""
+    asked = [shown(path) for path in paths if not context.may_read(clean(path))]
+    if not asked or context.confinement.mode is ExecSandbox.full_access:
+        return []
+    return [f"[a rule asks about {', '.join(asked)}: behind a boundary that is closed to commands, git too]"]
+
+
+def filters_note(repository: Repository) -> list[str]:
+    """Say that files which are kept through a filter look changed."""
+    if not repository.filters:
+        return []
+    names = ", ".join(sorted(one_line(name) for name in repository.filters))
+    return [f"[filters are programs, and off here ({names}): files that go through one may look changed]"]

@@ -1,0 +1,354 @@
+"""What the tools of git say and do, in a real repository."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from actors.agents.confinement import Confinement, SandboxApplied
+from actors.agents.contract import ExecSandbox
+from actors.agents.policy import Policy
+from actors.agents.ports import Act, ActRefused, Observation
+from actors.errors import ToolFailed
+from actors.tools.git_change import MOST_PATHS, GitAdd, GitBranch, GitCommit
+from actors.tools.git_look import GitDiff, GitLog, GitStatus
+from actors.tools.sandbox import SandboxUnavailable, detect
+from actors.tools.whole_files import digest
+
+TOOLS = {tool.spec.name: tool for tool in (GitStatus(), GitDiff(), GitLog(), GitAdd(), GitCommit(), GitBranch())}
+
+
+def git(root: Path, *arguments: str, check: bool = True) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@t.invalid", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *who, *arguments], cwd=root, capture_output=True, text=True, check=check)
+    return done.stdout.strip("\n")
+
+
+@pytest.fixture
+def repo(root: Path) -> Path:
+    git(root, "init", "-q", "-b", "main")
+    (root / "sub").mkdir()
+    for name in ("a.txt", "b.txt", "sub/c.txt"):
+        (root / name).write_text("one\ntwo\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "begin")
+    return root
+
+
+async def use(name: str, context: Any, /, **arguments: Any) -> Observation:
+    return await TOOLS[name].run(arguments, context)
+
+
+# ── looking ─────────────────────────────────────────────────────────────────
+
+
+async def test_status_lists_what_differs_and_writes_nothing(repo, context):
+    at = f"on main, at {git(repo, 'rev-parse', 'HEAD')[:12]}"
+    assert (await use("git_status", context)).text == f"{at}\n[nothing differs]"
+    (repo / "a.txt").write_text("changed\n")
+    (repo / "b.txt").unlink()
+    (repo / "new").mkdir()
+    (repo / "new" / "line\nbreak").write_text("n")
+    (repo / "sub" / "é.txt").write_text("n")
+    git(repo, "add", "sub")
+    os.utime(repo / "sub" / "c.txt")
+    before = (repo / ".git" / "index").read_bytes()
+    seen = await use("git_status", context)
+    assert seen.text.splitlines() == [at, " M a.txt", " D b.txt", "A  sub/é.txt", "?? new/line?break"]
+    assert not seen.changed and (repo / ".git" / "index").read_bytes() == before
+    assert (Act.exec, "git status") in context.asked
+
+
+async def test_status_counts_what_may_not_be_read_and_says_when_it_is_cut(repo, context):
+    context.policy = Policy.permissive().layer("operator").deny_read("private/*")
+    (repo / "private").mkdir()
+    for number in range(3):
+        (repo / "private" / f"{number}").write_text("x")
+    for number in range(205):
+        (repo / f"n{number:03}").write_text("x")
+    text = (await use("git_status", context)).text
+    assert "private" not in text
+    assert text.endswith("[200 of 205 changes shown]\n[3 files were left out: the policy does not let them be read]")
+
+
+async def test_diff_shows_what_is_not_staged_or_what_is(repo, context):
+    assert (await use("git_diff", context)).text == "[nothing differs]"
+    (repo / "a.txt").write_text("one\nchanged\n")
+    (repo / "sub" / "c.txt").write_text("three\n")
+    git(repo, "add", "sub")
+    plain = (await use("git_diff", context)).text
+    assert "-two\n+changed" in plain and "c.txt" not in plain
+    staged = (await use("git_diff", context, staged=True)).text
+    assert "+three" in staged and "a.txt" not in staged
+    assert "+three" in (await use("git_diff", context, path="sub", staged=True)).text
+    assert (await use("git_diff", context, path="b.txt")).text == "[nothing differs]"
+    assert context.lines[-1] == "git diff -- b.txt" and (Act.read, "b.txt") in context.asked
+
+
+async def test_diff_leaves_out_and_counts_what_may_not_be_read(repo, context):
+    context.policy = Policy.permissive().layer("operator").deny_read("b.txt")
+    for name in ("a.txt", "b.txt"):
+        (repo / name).write_text("changed\n")
+    text = (await use("git_diff", context)).text
+    assert "a.txt" in text and "b.txt" not in text
+    assert text.endswith("[1 files were left out: the policy does not let them be read]")
+    with pytest.raises(ActRefused):
+        await use("git_diff", context, path="b.txt")
+    git(repo, "checkout", "-q", "a.txt")
+    assert (await use("git_diff", context)).text == "[1 files were left out: the policy does not let them be read]"
+
+
+async def test_a_diff_that_is_long_is_bounded(repo, context):
+    (repo / "a.txt").write_text("".join(f"{number}\n" for number in range(100_000)))
+    assert len((await use("git_diff", context)).text) < 210_000
+
+
+async def test_log_lists_commits_the_newest_first(repo, context):
+    for number in range(25):
+        git(repo, "commit", "-q", "--allow-empty", "-m", f"number {number}")
+    lines = (await use("git_log", context)).text.splitlines()
+    assert len(lines) == 20 and lines[0].endswith("t: number 24 (HEAD -> main)")
+    assert len((await use("git_log", context, count=200)).text.splitlines()) == 26
+    for count in (0, 201):
+        with pytest.raises(ToolFailed, match="count"):
+            await use("git_log", context, count=count)
+
+
+# ── changing ────────────────────────────────────────────────────────────────
+
+
+async def test_a_change_is_staged_committed_and_named(repo, context):
+    (repo / "a.txt").write_text("changed\n")
+    (repo / "b.txt").unlink()
+    (repo / "odd \"name\n").write_text("x")
+    seen = await use("git_add", context, paths=["."])
+    assert seen.text == 'staged 3 files:\na.txt\nb.txt\nodd "name?' and seen.changed
+    assert (await use("git_add", context, paths=["a.txt"])).text.startswith("[nothing to stage")
+    first = git(repo, "rev-parse", "HEAD")
+    seen = await use("git_commit", context, message="  Change it\n\nand say why\n")
+    now = git(repo, "rev-parse", "HEAD")
+    assert seen.text == f"committed {now[:12]} on main: Change it" and seen.changed
+    assert git(repo, "log", "-1", "--format=%P|%an <%ae>|%cn|%B") == (
+        f"{first}|agent <agent@actors.invalid>|agent|Change it\n\nand say why"
+    )
+    assert git(repo, "status", "--porcelain") == "" and git(repo, "fsck", "--strict") == ""
+    with pytest.raises(ToolFailed, match="nothing is staged"):
+        await use("git_commit", context, message="again")
+    assert (await use("git_branch", context, name="fix/it")).text == f"made fix/it at {now[:12]}"
+    again = await use("git_branch", context, name="fix/it")
+    assert again.text == f"fix/it is there already, at {now[:12]}; unchanged" and not again.changed
+    assert git(repo, "branch", "--format=%(refname:short) %(objectname)") == f"fix/it {now}\nmain {now}"
+    assert git(repo, "symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+async def test_only_what_was_named_is_staged(repo, context):
+    for name in ("a.txt", "b.txt", "sub/c.txt"):
+        (repo / name).write_text("changed\n")
+    await use("git_add", context, paths=["a.txt", "sub"])
+    assert git(repo, "diff", "--cached", "--name-only") == "a.txt\nsub/c.txt"
+    assert context.lines == ["git add -- a.txt sub"]
+
+
+async def test_the_first_commit_of_a_repository_is_made(root, context):
+    git(root, "init", "-q", "-b", "main")
+    assert (await use("git_status", context)).text == "on main, nothing is committed yet\n[nothing differs]"
+    assert (await use("git_log", context)).text == "[nothing is committed yet]"
+    for name, arguments in (("git_commit", {"message": "x"}), ("git_branch", {"name": "x"})):
+        with pytest.raises(ToolFailed, match=r"nothing is (staged|committed)"):
+            await use(name, context, **arguments)
+    (root / "a.txt").write_text("one\n")
+    await use("git_add", context, paths=["a.txt"])
+    assert "+one" in (await use("git_diff", context, staged=True)).text
+    await use("git_commit", context, message="first")
+    assert git(root, "log", "--format=%s") == "first"
+
+
+async def test_no_branch_is_left_for_a_commit_that_is_on_none(repo, context):
+    git(repo, "checkout", "-q", "--detach")
+    (repo / "a.txt").write_text("changed\n")
+    await use("git_add", context, paths=["a.txt"])
+    main = git(repo, "rev-parse", "main")
+    assert "on no branch: alone" in (await use("git_commit", context, message="alone")).text
+    assert git(repo, "rev-parse", "main") == main != git(repo, "rev-parse", "HEAD")
+
+
+async def test_a_denied_file_is_refused_by_its_name_and_left_out_of_its_directory(repo, context):
+    context.policy = Policy.permissive().layer("operator").deny_read("sub/c.txt")
+    for name in ("a.txt", "sub/c.txt", "sub/d.txt"):
+        (repo / name).write_text("changed\n")
+    with pytest.raises(ActRefused):
+        await use("git_add", context, paths=["a.txt", "sub/c.txt"])
+    assert git(repo, "diff", "--cached", "--name-only") == ""
+    seen = await use("git_add", context, paths=["sub"])
+    assert seen.text.endswith("sub/d.txt\n[1 files were left out: the policy does not let them be read]")
+    assert git(repo, "diff", "--cached", "--name-only") == "sub/d.txt"
+
+
+async def test_ignored_files_are_not_staged_and_repositories_inside_are_left_out(repo, context):
+    (repo / ".gitignore").write_text("*.log\n")
+    (repo / "x.log").write_text("x")
+    (repo / "inner").mkdir()
+    git(repo / "inner", "init", "-q")
+    assert (await use("git_add", context, paths=["x.log"])).text.startswith("[nothing to stage")
+    seen = await use("git_add", context, paths=["."])
+    assert seen.text.splitlines()[:2] == ["staged 1 files:", ".gitignore"] and "1 were left out" in seen.text
+    assert git(repo, "diff", "--cached", "--name-only") == ".gitignore"
+
+
+async def test_a_link_is_staged_as_a_link_and_a_file_takes_the_place_of_a_directory(repo, context):
+    (repo / "link").symlink_to("a.txt")
+    (repo / "sub" / "c.txt").unlink()
+    (repo / "sub").rmdir()
+    (repo / "sub").write_text("a file\n")
+    await use("git_add", context, paths=["link", "sub"])
+    assert git(repo, "ls-files", "-s").splitlines()[2].startswith("120000") and "sub/c.txt" not in git(repo, "ls-files")
+    with pytest.raises(ToolFailed, match="out of the workspace"):
+        await use("git_add", context, paths=["../secret/key.txt"])
+
+
+async def test_a_file_that_goes_through_a_filter_is_refused(repo, context):
+    git(repo, "config", "filter.big.clean", "touch ran; cat")
+    (repo / ".gitattributes").write_text("*.bin filter=big\n")
+    (repo / "x.bin").write_text("x")
+    with pytest.raises(ToolFailed, match=r'"x\.bin" is kept through the filter "big"'):
+        await use("git_add", context, paths=["."])
+    assert git(repo, "diff", "--cached", "--name-only") == "" and not (repo / "ran").exists()
+    assert "off here (big)" in (await use("git_status", context)).text
+    assert (await use("git_add", context, paths=[".gitattributes"])).changed
+
+
+@pytest.mark.parametrize("under_way", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge"])
+async def test_what_is_under_way_is_not_ended_by_a_commit(repo, context, under_way):
+    (repo / "a.txt").write_text("changed\n")
+    git(repo, "add", "a.txt")
+    (repo / ".git" / under_way).mkdir() if "merge" in under_way else (repo / ".git" / under_way).write_text("x")
+    with pytest.raises(ToolFailed, match=under_way):
+        await use("git_commit", context, message="x")
+    assert git(repo, "log", "--format=%s") == "begin"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("git_add", {"paths": []}, "paths"),
+        ("git_add", {"paths": ["a"] * (MOST_PATHS + 1)}, "paths"),
+        ("git_add", {"paths": ["a\nb"]}, "control character"),
+        ("git_commit", {"message": " "}, "must not be empty"),
+        ("git_commit", {"message": "a\x1b"}, "control character"),
+        ("git_branch", {"name": "actors/x"}, "of work trees"),
+        ("git_branch", {"name": "--force"}, "no name for a branch"),
+        ("git_branch", {"name": "a" * 101}, "101 characters"),
+        ("git_diff", {"path": ""}, "must not be empty"),
+        ("git_status", {"path": "a"}, "git_status"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(repo, context, name, arguments, said):
+    with pytest.raises(ToolFailed, match=said):
+        await use(name, context, **arguments)
+    assert not context.lines
+
+
+async def test_a_name_in_the_way_of_a_branch_is_told_by_git(repo, context):
+    await use("git_branch", context, name="a")
+    with pytest.raises(ToolFailed, match=r"git branch failed.*refs/heads/a"):
+        await use("git_branch", context, name="a/b")
+
+
+# ── what a process that ended has done ──────────────────────────────────────
+
+
+async def test_a_commit_that_this_call_made_before_is_found_also_below_later_ones(repo, context):
+    (repo / "a.txt").write_text("changed\n")
+    git(repo, "add", "a.txt")
+    await use("git_commit", context, message="once")
+    [(target, after, changes)] = context.intended
+    assert (target, changes) == (".git/HEAD", True)
+    made = git(repo, "rev-parse", "HEAD")
+    again = attrs.evolve(context, noted=(after, True))
+    assert (await use("git_commit", again, message="once")).text == f"committed {made[:12]} on main: once"
+    # Somebody else has committed, and staged more, since.
+    git(repo, "commit", "-q", "--allow-empty", "-m", "by another")
+    (repo / "b.txt").write_text("not of this call\n")
+    git(repo, "add", "b.txt")
+    assert made[:12] in (await use("git_commit", again, message="once")).text
+    assert git(repo, "log", "--format=%s") == "by another\nonce\nbegin"
+
+
+async def test_a_commit_that_was_only_meant_is_made(repo, context):
+    (repo / "a.txt").write_text("changed\n")
+    git(repo, "add", "a.txt")
+    tree, head = git(repo, "write-tree"), git(repo, "rev-parse", "HEAD")
+    context.noted = (digest(f"{head}\n{tree}\nonce".encode()), True)
+    seen = await use("git_commit", context, message="once")
+    assert seen.changed and git(repo, "log", "--format=%s") == "once\nbegin"
+    assert context.intended[0][1] == context.noted[0]
+
+
+async def test_staging_and_naming_that_this_call_did_before_are_told_as_done(repo, context):
+    (repo / "a.txt").write_text("changed\n")
+    await use("git_add", context, paths=["a.txt"])
+    await use("git_branch", context, name="x")
+    for (_, after, _), name, arguments in zip(
+        list(context.intended), ("git_add", "git_branch"), ({"paths": ["a.txt"]}, {"name": "x"}), strict=True
+    ):
+        again = await use(name, attrs.evolve(context, noted=(after, True)), **arguments)
+        assert again.changed and again.text.startswith(("staged 1 files:\na.txt", "made x at"))
+
+
+# ── where it lies, and what stands around it ────────────────────────────────
+
+
+@pytest.mark.parametrize("name", TOOLS)
+async def test_no_repository_above_is_found(root, context, name):
+    git(root.parent, "init", "-q")
+    arguments = {"git_add": {"paths": ["a"]}, "git_commit": {"message": "x"}, "git_branch": {"name": "x"}}
+    with pytest.raises(ToolFailed, match="not the top of a git repository"):
+        await use(name, context, **arguments.get(name, {}))
+
+
+async def test_a_bare_repository_or_one_elsewhere_is_refused(root, context, tmp_path):
+    git(root, "init", "-q", "--bare")
+    with pytest.raises(ToolFailed, match="not the top of a git repository"):
+        await use("git_status", context)
+    (root / ".git").write_text(f"gitdir: {tmp_path}/elsewhere\n")
+    with pytest.raises(ToolFailed, match="lies elsewhere"):
+        await use("git_status", context)
+
+
+@pytest.mark.skipif(detect().bubblewrap is None and not detect().landlock, reason="nothing here holds a boundary")
+async def test_the_boundary_of_the_agent_stands_around_git(repo, context):
+    applied: list[SandboxApplied] = []
+
+    async def record(what: SandboxApplied) -> None:
+        applied.append(what)
+
+    context.confinement = Confinement(ExecSandbox.read_only, record=record)
+    (repo / "a.txt").write_text("changed\n")
+    assert " M a.txt" in (await use("git_status", context)).text
+    assert "+changed" in (await use("git_diff", context)).text
+    with pytest.raises(ToolFailed, match="git add failed"):
+        await use("git_add", context, paths=["a.txt"])
+    assert git(repo, "diff", "--cached", "--name-only") == ""
+    assert [each.mode for each in applied] == [ExecSandbox.read_only] * 3
+    context.confinement = Confinement(ExecSandbox.workspace_write, record=record)
+    await use("git_add", context, paths=["a.txt"])
+    assert (await use("git_commit", context, message="inside")).changed
+
+
+async def test_a_boundary_that_cannot_be_held_is_told_and_nothing_was_run(repo, context, monkeypatch):
+    async def cannot(*_: Any) -> Any:
+        raise SandboxUnavailable("the boundary cannot be held here")
+
+    context.confinement = Confinement(ExecSandbox.full_access, record=cannot)
+    with pytest.raises(ToolFailed, match="cannot be held"):
+        await use("git_branch", context, name="x")
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+
+
+async def test_git_that_is_missing_is_named(repo, context, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolFailed, match='"git" is unavailable'):
+        await use("git_status", context)
