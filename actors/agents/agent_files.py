@@ -40,6 +40,7 @@ FOREIGN_TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "BashOutput": ("shell_poll",),
     "KillBash": ("shell_kill",),
     "KillShell": ("shell_kill",),
+    "TodoWrite": ("todo_write",),
     "Task": ("spawn_agent",),
     "Agent": ("spawn_agent",),
 }

@@ -22,7 +22,7 @@ def spec_for(name: str, description: str, kind: type[msgspec.Struct]) -> ToolSpe
     """Describe a tool with the schema of its arguments."""
     _, components = msgspec.json.schema_components([kind])
     schema = dict(components[kind.__name__])
-    properties = {key: _plain(each) for key, each in schema["properties"].items()}
+    properties = {key: _plain(each, components) for key, each in schema["properties"].items()}
     return ToolSpec(
         name,
         description,
@@ -35,13 +35,22 @@ def spec_for(name: str, description: str, kind: type[msgspec.Struct]) -> ToolSpe
     )
 
 
-def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the null that an optional argument may also be: the model should leave the key out."""
+def _plain(schema: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out what is only named, and drop the null that an optional argument may also be: leave the key out."""
+    if "$ref" in schema:
+        schema = {**components[schema["$ref"].rpartition("/")[2]], **schema}
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-    if len(choices) != 1:
-        return {key: value for key, value in schema.items() if key != "title"}
-    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "title")}
-    return {**choices[0], **rest}
+    if len(choices) == 1:
+        schema = {**choices[0], **{key: value for key, value in schema.items() if key not in ("anyOf", "default")}}
+    plain = {key: value for key, value in schema.items() if key not in ("title", "$ref")}
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"], components)
+    if "properties" in plain:
+        plain["properties"] = {key: _plain(each, components) for key, each in plain["properties"].items()}
+        plain["additionalProperties"] = False
+        # What was said of the record is said to whoever reads the source.
+        plain.pop("description", None)
+    return plain
 
 
 def taken(kind: type[A], arguments: Mapping[str, Any], spec: ToolSpec) -> A:

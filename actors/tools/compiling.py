@@ -22,7 +22,8 @@ from actors.agents.entry_text import bounded
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace, shown
 from actors.tools.process import Finished, Status, environment
-from actors.tools.sandbox import STARTER, SandboxUnavailable, run_confined
+from actors.tools.sandbox import SandboxUnavailable, run_confined
+from actors.tools.sandbox_places import STARTER
 from actors.tools.whole_files import opened, read_bytes
 
 MOST_BYTES: Final = 16_000_000
@@ -41,6 +42,7 @@ _PYTHON: Final = (
     "    sys.exit(3)\n"
 )
 NOT_COMPILING: Final = 1
+PYTHON: Final = (".py", ".pyi")
 # Checkers of other languages, which read from their input, and the codes that say that something does not compile.
 # One of several ways to read it is enough: only its project knows whether a `.js` is a module.
 _SCRIPT: Final = ("node", "--check", "-")
@@ -78,7 +80,7 @@ async def compile_each(
     """
     said: list[str] = []
     verdicts = set()
-    look = _Look(root, timeout, may_read, may_exec, attrs.evolve(confinement, apart_from=root))
+    look = Look(root, timeout, may_read, may_exec, confinement)
     for file in files:
         verdict, detail = await look.at(file)
         verdicts.add(verdict)
@@ -88,15 +90,43 @@ async def compile_each(
     return verdict, "\n".join(said)
 
 
+def checker_of(ending: str, root: str) -> str:
+    """Find the program that tells whether files of an ending compile.
+
+    Raises:
+        ToolFailed: there is none that may judge the files in ``root``.
+    """
+    if ending in PYTHON:
+        if not sys.executable:
+            raise ToolFailed("there is no Python to do it")
+        # Not that of a virtual environment: it may lie in the workspace.
+        return STARTER
+    known = CHECKERS.get(ending)
+    if known is None:
+        raise ToolFailed(f"nothing here compiles {ending or 'a file without an ending'}")
+    name = known[0][0][0]
+    program = shutil.which(name, path=_path())
+    if program is None:
+        raise ToolFailed(f"{name} is unavailable")
+    if _lies_in(root, program):
+        # Whoever works here could have put it there.
+        raise ToolFailed(f"{name} lies in the workspace, and would judge itself")
+    return program
+
+
 @attrs.define
-class _Look:
-    """One look at some files of a workspace."""
+class Look:
+    """One look at some files of a workspace; what stands around its checkers is recorded once.
+
+    ``leaked`` names processes that did not die in time.
+    """
 
     _root: str
     _timeout: float
     _may_read: Callable[[str], bool]
     _may_exec: Callable[[Sequence[str]], bool]
     _confinement: Confinement
+    leaked: list[int] = attrs.Factory(list)
 
     async def at(self, file: str) -> Told:
         """Look at one file.
@@ -118,32 +148,18 @@ class _Look:
             return "errored", f"is larger than {MOST_BYTES} bytes"
         ending = os.path.splitext(relative)[1].lower()
         try:
-            if ending in (".py", ".pyi"):
-                return await self._python(relative, source)
-            return await self._other(ending, source)
-        except SandboxUnavailable as error:
+            program = checker_of(ending, self._root)
+            if ending in PYTHON:
+                argv = [program, "-I", "-S", "-W", "ignore", "-c", _PYTHON, relative]
+                return self._told("python", await self._run(argv, source), frozenset({NOT_COMPILING}))
+            return await self._other(ending, program, source)
+        except (SandboxUnavailable, ToolFailed) as error:
             # Says nothing of the work.
             return "errored", f"cannot be looked at: {error}"
 
-    async def _python(self, relative: str, source: bytes) -> Told:
-        if not sys.executable:
-            return "errored", "cannot be looked at: there is no Python to do it"
-        # Not that of a virtual environment: it may lie in the workspace.
-        argv = [STARTER, "-I", "-S", "-W", "ignore", "-c", _PYTHON, relative]
-        return self._told("python", await self._run(argv, source), frozenset({NOT_COMPILING}))
-
-    async def _other(self, ending: str, source: bytes) -> Told:
-        known = CHECKERS.get(ending)
-        if known is None:
-            return "errored", f"cannot be looked at: nothing here compiles {ending or 'a file without an ending'}"
-        ways, wrong = known
+    async def _other(self, ending: str, program: str, source: bytes) -> Told:
+        ways, wrong = CHECKERS[ending]
         name = ways[0][0]
-        program = shutil.which(name, path=_path())
-        if program is None:
-            return "errored", f"cannot be looked at: {name} is unavailable"
-        if _lies_in(self._root, program):
-            # Whoever works here could have put it there.
-            return "errored", f"cannot be looked at: {name} lies in the workspace, and would judge itself"
         told = ("errored", "")
         for argv in ways:
             if not self._may_exec(argv):
@@ -154,9 +170,9 @@ class _Look:
         return told
 
     async def _run(self, argv: Sequence[str], source: bytes) -> Finished:
-        finished = await run_confined(
-            argv, cwd="/", timeout=self._timeout, confinement=self._confinement, stdin=source
-        )
+        apart = attrs.evolve(self._confinement, apart_from=self._root)
+        finished = await run_confined(argv, cwd="/", timeout=self._timeout, confinement=apart, stdin=source)
+        self.leaked += finished.leaked
         # The same applies to all of them.
         self._confinement = attrs.evolve(self._confinement, record=unrecorded)
         return finished

@@ -1,10 +1,11 @@
 """The tool `edit_file`: one passage, which must stand in the file exactly once, becomes another.
 
 The file is read and written in two moments with the approver between them;
-if somebody else wrote it meanwhile, nothing is done.
+if somebody else wrote it meanwhile, nothing is done. `change_text` is how any
+tool makes a new text of the one that is there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -63,29 +64,43 @@ class EditFile:
         Cancellation: nothing was written.
         """
         asked = taken(EditFileArguments, arguments, self.spec)
-        workspace = Workspace(context.root)
-        relative = workspace.resolve(asked.path)
-        judge_place(relative)
-        await context.authorise(Act.read, relative)
-        with opened(workspace, relative) as descriptor, failing(relative):
-            if descriptor is None:
-                raise ToolFailed(f"{shown(relative)} does not exist; write_file makes files")
-            before = read_bytes(descriptor, MOST_BYTES)
-        if before is None:
-            raise ToolFailed(f"{shown(relative)} has more than {MOST_BYTES} bytes; edit it with exec")
-        if context.wrote(relative, digest(before)):
-            # Run again because its process ended: it was done then, and nobody has touched the file since.
-            return written(relative, before, changed=True)
-        try:
-            text = edited(before.decode(), asked.search, asked.replace)
-        except UnicodeDecodeError as error:
-            raise ToolFailed(f"{shown(relative)} is no UTF-8 text (byte {error.start}); edit it with exec") from None
-        except ToolFailed as error:
-            raise ToolFailed(f"{shown(relative)}: {error}") from None
-        data = as_bytes(text)
-        await context.authorise(Act.write, relative, content=text)
-        await context.touch(relative, lambda: text_at(workspace, relative))
-        await context.intend(relative, digest(data), changes=data != before)
-        with failing(relative), workspace.parent(relative) as (above, name):
-            changed = replace_bytes(above, name, data, workspace.between, key=context.key, expected=before)
-        return written(relative, data, changed)
+        return await change_text(asked.path, lambda text, _: edited(text, asked.search, asked.replace), context)
+
+
+async def change_text(path: str, change: Callable[[str, str], str], context: ToolContext) -> Observation:
+    """Make a new text of the one in a file; ``change`` is given the text and the file's resolved path.
+
+    Asks for reading and for writing; what ``change`` raises leaves the file as it is.
+
+    Cancellation: nothing was written.
+
+    Raises:
+        ToolFailed: there is no such text, it is git's own, it was changed meanwhile, or ``change`` failed.
+        ActRefused: as `ToolContext.authorise`.
+    """
+    workspace = Workspace(context.root)
+    relative = workspace.resolve(path)
+    judge_place(relative)
+    await context.authorise(Act.read, relative)
+    with opened(workspace, relative) as descriptor, failing(relative):
+        if descriptor is None:
+            raise ToolFailed(f"{shown(relative)} does not exist; write_file makes files")
+        before = read_bytes(descriptor, MOST_BYTES)
+    if before is None:
+        raise ToolFailed(f"{shown(relative)} has more than {MOST_BYTES} bytes; edit it with exec")
+    if context.wrote(relative, digest(before)):
+        # Run again because its process ended: it was done then, and nobody has touched the file since.
+        return written(relative, before, changed=True)
+    try:
+        text = change(before.decode(), relative)
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"{shown(relative)} is no UTF-8 text (byte {error.start}); edit it with exec") from None
+    except ToolFailed as error:
+        raise ToolFailed(f"{shown(relative)}: {error}") from None
+    data = as_bytes(text)
+    await context.authorise(Act.write, relative, content=text)
+    await context.touch(relative, lambda: text_at(workspace, relative))
+    await context.intend(relative, digest(data), changes=data != before)
+    with failing(relative), workspace.parent(relative) as (above, name):
+        changed = replace_bytes(above, name, data, workspace.between, key=context.key, expected=before)
+    return written(relative, data, changed)

@@ -77,6 +77,18 @@ async def test_two_edits_of_one_file_are_both_done_once(tmp_path: Path, read_onl
 
 
 @pytest.mark.parametrize("read_only", [True, False])
+async def test_a_patch_and_what_comes_after_it_are_done_once(tmp_path: Path, read_only: bool) -> None:
+    # Applied twice it would add the line twice: its context still fits.
+    patch = call("patch_file", path="a.txt", patch="@@ -1 +1,2 @@\n x\n+y\n")
+    note = call("todo_write", items=[{"text": "patch it", "status": "done"}])
+    bench = await cut(tmp_path, [patch, note, call("stop")], read_only=read_only)
+    assert (bench.work / "a.txt").read_text() == "x\ny\n"
+    assert "[x] patch it" in "".join(bench.told())
+    bench = await cut(tmp_path / "more", [patch, edit("y", "z"), call("stop")], read_only=read_only)
+    assert (bench.work / "a.txt").read_text() == "x\nz\n"
+
+
+@pytest.mark.parametrize("read_only", [True, False])
 async def test_an_edit_that_a_command_went_over_is_done_once_and_the_command_too(
     tmp_path: Path, read_only: bool
 ) -> None:

@@ -25,9 +25,11 @@ from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, ActRefused, Refusal
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
+from actors.tools.check import Check
 from actors.tools.edit_file import EditFile
 from actors.tools.exec import Exec
 from actors.tools.list_dir import ListDir
+from actors.tools.patch_file import PatchFile
 from actors.tools.paths import Workspace
 from actors.tools.read_file import ReadFile
 from actors.tools.search import Find, Grep
@@ -132,6 +134,17 @@ class World:
 
     async def edit(self, path: str) -> str:
         return await self.call(EditFile(), {"path": path, "search": "canary", "replace": WRITTEN})
+
+    async def patch(self, path: str) -> str:
+        """Whoever knows a line may replace it; and whoever is told that it fits knows it."""
+        lines = (f"{OUTSIDE} = = {OUTSIDE}", f"{DENIED} = = {DENIED}", "canary inside")
+        tries = [
+            await self.call(PatchFile(), {"path": path, "patch": f"@@ -1 +1 @@\n-{line}\n+{WRITTEN}\n"}) for line in lines
+        ]
+        return "\n".join(tries)
+
+    async def check(self) -> str:
+        return await self.call(Check(), {})
 
     async def grep(self, glob: str) -> str:
         return await self.call(Grep(), {"pattern": "canary", "path_glob": glob})

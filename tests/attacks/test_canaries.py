@@ -36,6 +36,7 @@ from actors.containment.limits import Containment
 from actors.errors import ProviderError, ProviderErrorKind
 from actors.providers.openai_chat import OpenAIChat
 from actors.providers.recording_provider import RecordingProvider
+from actors.providers.replay_provider import ReplayProvider
 from actors.providers.script_file import ScriptedAnswer
 from actors.providers.scripted import Scripted
 from actors.store.store import Store
@@ -228,8 +229,10 @@ async def test_what_a_check_prints_is_hidden_where_it_is_told(tmp_path: Path, wh
 async def test_a_reviewer_is_not_sent_what_a_changed_file_holds_of_a_credential(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a").write_text(f"before: {SECRETS[0]}")
+    (tmp_path / "work" / "b").write_text(f"after: {SECRETS[1]}")
     contract = TaskContract.workspace("change it", tmp_path / "work", Verification.review("is it so?"), max_steps=1)
-    script = Scripted([ScriptedAnswer(calls=(("write_file", {"path": "a", "content": f"after: {SECRETS[1]}"}),))])
+    calls = (("write_file", {"path": "a", "content": "between"}), ("exec", {"argv": ["cp", "b", "a"]}))
+    script = Scripted([ScriptedAnswer(calls=calls)])
     said = json.dumps({"verdict": "no", "reason": f"I see {SECRETS[2]}"})
     reviewer = Scripted([ScriptedAnswer(text=said)], model="another")
     async with Store.open(tmp_path / "runs.db") as store:
@@ -239,6 +242,23 @@ async def test_a_reviewer_is_not_sent_what_a_changed_file_holds_of_a_credential(
     assert "I see [secret]" in detail and len(kept) == 1 and found_in(repr(kept).encode()) == []
     sent = repr(reviewer.requests)
     assert "it held a credential" in sent and "after: [secret]" in sent and found_in(sent.encode()) == []
+
+
+@pytest.mark.usefixtures("_secrets")
+async def test_no_canary_is_kept_of_a_line_that_a_checker_or_a_patch_quotes(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.bash").write_text(f"echo {SECRETS[0]} (\n")
+    patch = {"path": "a.bash", "patch": "@@ -1 +1 @@\n-echo x (\n+x\n"}
+    script = Scripted([ScriptedAnswer(calls=(("check", {}), ("patch_file", patch))), ScriptedAnswer(text="done")])
+    (tmp_path / "store").mkdir()
+    contract = TaskContract.workspace("look", tmp_path / "work")
+    async with Store.open(tmp_path / "store" / "runs.db") as store:
+        result = await run_tree(contract, script, store, Policy.permissive(), ApproveAll(), LIMITS)
+        texts = [each.text for each in store.observations(result.run_id)]
+        assert searched(tmp_path / "store") == {}
+    # Each quotes it, or there would be nothing to hide.
+    assert "`echo [secret] ('" in texts[0] and 'line 1 of the file is "echo [secret] ("' in texts[1]
+    assert found_in(repr((texts, script.requests)).encode()) == [] and searched(tmp_path / "store") == {}
 
 
 async def test_what_a_command_reads_of_the_runtime_without_a_sandbox_is_hidden_in_what_it_prints(tmp_path: Path) -> None:
@@ -377,6 +397,28 @@ async def test_no_canary_is_kept_of_a_tool_or_an_approver_that_fails_with_one(
     assert found_in(caplog.text.encode()) == [] and "careless" in caplog.text
     assert sum("[secret]" in text for text in texts) == 4, texts
     assert found_in(repr(script.requests).encode()) == []
+
+
+@pytest.mark.usefixtures("_secrets")
+async def test_no_canary_is_kept_of_what_a_provider_of_ones_own_answers(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    # Its calls are asked about, run and told of.
+    calls = [("write_file", {"path": "a", "content": SECRETS[0]}), (SECRETS[1], {}), ("exec", {"argv": ["echo", SECRETS[2]]})]
+    script = Scripted([ScriptedAnswer(text=f"I say {SECRETS[1]}", calls=tuple(calls)), ScriptedAnswer(text=f"so {SECRETS[2]}")])
+    provider, observer = RecordingProvider(script, tmp_path / "run.jsonl"), Watching()
+    policy = Policy.permissive().layer("operator").ask_write("*")
+    contract = TaskContract.workspace("look", tmp_path / "work")
+    async with Store.open(tmp_path / "runs.db") as store:
+        result = await run_tree(contract, provider, store, policy, ApproveAll(), LIMITS, observer=observer)
+        assert searched(tmp_path) == {}
+    await provider.aclose()
+    assert searched(tmp_path) == {} and (tmp_path / "work" / "a").read_text() == "[secret]"
+    assert found_in(repr((result, observer.told, script.requests)).encode()) == []
+    assert "so [secret]" in repr(result)
+    (tmp_path / "work" / "a").unlink()
+    async with Store.open(tmp_path / "again.db") as store, ReplayProvider(tmp_path / "run.jsonl") as replay:
+        again = await run_tree(contract, replay, store, policy, ApproveAll(), LIMITS)
+    assert again.said == result.said
 
 
 async def test_a_key_that_was_given_in_python_is_in_nothing_that_is_kept(

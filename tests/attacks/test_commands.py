@@ -22,6 +22,7 @@ from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act
 from actors.agents.verification import Verification
 from actors.tools.edit_file import EditFile
+from actors.tools.patch_file import PatchFile
 from actors.tools.process import environment
 from actors.tools.write_file import WriteFile
 
@@ -234,7 +235,7 @@ FSMONITOR = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = " + TOUCH + ";
 
 
 @pytest.mark.parametrize("attack", [".git/config", "./.git//config", "sub/../.git/config", "linked-git/config"])
-@pytest.mark.parametrize("way", ["write_file", "edit_file", "shell"])
+@pytest.mark.parametrize("way", ["write_file", "edit_file", "patch_file", "shell"])
 async def test_attack_by_a_configuration_of_git(place: Any, attack: str, way: str) -> None:
     # Files may be written and `git status` may be run. Both together must not run what nobody allowed.
     (place.root / "linked-git").symlink_to(".git")
@@ -256,6 +257,9 @@ async def _into(place: Any, path: str, way: str) -> str:
         return str(await place.shell(f"cat config.txt > '{path}'"))
     if way == "edit_file":
         return str(await place.call(EditFile(), {"path": path, "search": "[core]", "replace": FSMONITOR}))
+    if way == "patch_file":
+        patch = "@@\n-[core]\n" + "".join(f"+{line}\n" for line in FSMONITOR.splitlines())
+        return str(await place.call(PatchFile(), {"path": path, "patch": patch}))
     return str(await place.call(WriteFile(), {"path": path, "content": FSMONITOR}))
 
 

@@ -377,7 +377,7 @@ STORE_PATHS = [".actors/runs.db", ".actors/runs.db-wal", ".actors/agents/evil.md
 
 
 @pytest.mark.parametrize("attack", STORE_PATHS)
-@pytest.mark.parametrize("tool", ["write_file", "edit_file", "read_file", "shell", "exec"])
+@pytest.mark.parametrize("tool", ["write_file", "edit_file", "patch_file", "read_file", "shell", "exec"])
 async def test_attack_on_the_store_in_the_workspace(work: Path, attack: str, tool: str) -> None:
     """By default runs are kept below the directory where they are started, which may be the workspace itself."""
     for folder in (".actors/agents", "sub", "project/.actors"):
@@ -388,6 +388,7 @@ async def test_attack_on_the_store_in_the_workspace(work: Path, attack: str, too
     arguments: dict[str, Any] = {
         "write_file": {"path": attack, "content": "FORGED"},
         "edit_file": {"path": attack, "search": "canary", "replace": "FORGED"},
+        "patch_file": {"path": attack, "patch": "@@\n-the policy: canary-denied\n+FORGED\n"},
         "read_file": {"path": attack},
         "shell": {"line": f"echo FORGED >> {attack}"},
         "exec": {"argv": ["sh", "-c", f"cat {attack}; echo FORGED >> {attack}"]},

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 OUTSIDE = "canary-outside-the-workspace"
 DENIED = "canary-denied-inside"
@@ -38,9 +39,9 @@ def naive(world: Any, attack: Attack) -> str:
         place = os.path.normpath(place)
     if attack.how == "list":
         return " ".join(f"{OUTSIDE if 'key.txt' in name else ''} {name}" for name in os.listdir(place))
-    if attack.how in ("read", "edit", "contains", "compiles", "redirect_in"):
+    if attack.how in ("read", "edit", "patch", "contains", "compiles", "redirect_in"):
         told = Path(place).read_text()
-        if attack.how == "edit":
+        if attack.how in ("edit", "patch"):
             Path(place).write_text(told.replace("canary", "changed"))
         return told
     with open(place, "a" if attack.how == "append" else "w") as file:
@@ -80,7 +81,7 @@ LEADING_OUT = {
     "a link to the parent": "up/secret/key.txt",
     "through /proc": "proc{top}/secret/key.txt",
 }
-WAYS = ("read", "write", "edit", "contains", "redirect_in", "redirect_out", "append")
+WAYS = ("read", "write", "edit", "patch", "contains", "redirect_in", "redirect_out", "append")
 OUT = [Attack(f"{way}: {name}", path, way) for way in WAYS for name, path in LEADING_OUT.items()]
 OUT += [
     Attack(f"list: {path}", path, "list")
@@ -140,6 +141,23 @@ async def test_attack_by_searching(world: Any, attack: str) -> None:
     assert world.escapes(" ".join(each.read_text() for each in walked if each.is_file())) != []
 
 
+async def test_attack_by_checking_what_may_not_be_read(world: Any) -> None:
+    """A checker quotes the line that it cannot read."""
+    for folder, word in (("private", DENIED), ("../secret", OUTSIDE)):
+        (world.root / folder / "quoted.bash").write_text(f"echo {word} (\n")
+    (world.root / "quoted.bash").symlink_to("../secret/quoted.bash")
+    (world.root / "again.bash").symlink_to("private/quoted.bash")
+    (world.root / "ours.py").write_text("x = 1\n")
+    world.begin()
+    told = await world.check()
+    assert world.escapes(told) == []
+    assert "[1 files compile]" in told and "[2 files were left out: the policy does not let them be read]" in told
+    # The control: without a guard both are quoted.
+    for name in ("quoted.bash", "again.bash"):
+        done = await trio.run_process(["bash", "-n", str(world.root / name)], capture_stderr=True, check=False)
+        assert world.escapes(done.stderr.decode()) != []
+
+
 async def test_what_a_search_left_out_is_counted(world: Any) -> None:
     for told in (await world.grep("*"), await world.find("*")):
         assert "[4 files were left out: the policy does not let them be read]" in told
@@ -168,7 +186,7 @@ class Race:
 RACES = [
     Race(way, module, path, swapped, target)
     for way, module in (
-        ("read", "read_file"), ("write", "write_file"), ("edit", "edit_file"), ("contains", "verifying"),
+        ("read", "read_file"), ("write", "write_file"), ("edit", "edit_file"), ("patch", "edit_file"), ("contains", "verifying"),
         ("redirect_in", "shell"), ("redirect_out", "shell"), ("append", "shell"),
     )
     for path, swapped, target in (
@@ -200,7 +218,7 @@ async def test_attack_by_a_swap(world: Any, racing: Callable[..., Any], attack: 
     assert world.escapes(opened) != []
 
 
-@pytest.mark.parametrize("attack", ["write", "edit", "read", "redirect_out", "redirect_in"])
+@pytest.mark.parametrize("attack", ["write", "edit", "patch", "read", "redirect_out", "redirect_in"])
 @pytest.mark.parametrize("target", ["../secret/key.txt", ".env"])
 async def test_attack_while_a_human_thinks(world: Any, swapped: Callable[[str, str], None], attack: str, target: str) -> None:
     (world.root / "key.txt").write_text("canary inside\n")
@@ -220,7 +238,7 @@ async def test_attack_while_a_human_thinks(world: Any, swapped: Callable[[str, s
 async def test_attack_by_another_name_of_a_file_outside(world: Any) -> None:
     """A hard link cannot be told from a file. It is not written through, since a write makes a new file."""
     os.link(world.top / "secret" / "key.txt", world.root / "hard")
-    for way in ("write", "edit", "redirect_out", "append"):
+    for way in ("write", "edit", "patch", "redirect_out", "append"):
         if os.stat(world.root / "hard").st_nlink == 1:
             (world.root / "hard").unlink()
             os.link(world.top / "secret" / "key.txt", world.root / "hard")
@@ -232,7 +250,7 @@ async def test_attack_by_another_name_of_a_file_outside(world: Any) -> None:
 @pytest.mark.parametrize("odd", ["key\0.txt", "../secret/key.txt\0", "a\n../secret/key.txt", "\x1b[2Jkey", "key\u0085", "key\ud800", "x" * 5_000, "a/" * 1_200 + "b", "", "\x7f"])
 async def test_odd_characters_are_refused_and_never_repeated_as_they_are(world: Any, odd: str) -> None:
     """As they are they would clear a terminal, or end a text early."""
-    for way in ("read", "write", "edit", "list", "contains"):
+    for way in ("read", "write", "edit", "patch", "list", "contains"):
         told = await getattr(world, way)(odd) if odd or way != "contains" else "refused"
         assert told.startswith(("refused", "errored", "failed")), way
         assert world.escapes(told) == []
@@ -253,7 +271,7 @@ async def test_what_is_no_file_is_not_opened(world: Any, kind: str) -> None:
     else:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(place))
-    for way in ("read", "write", "edit", "redirect_in", "redirect_out", "contains"):
+    for way in ("read", "write", "edit", "patch", "redirect_in", "redirect_out", "contains"):
         told = await getattr(world, way)(kind)
         assert "is no regular file" in told, way
     assert not place.is_file(), "it is still what it was"

@@ -143,7 +143,10 @@ def test_a_merge_is_no_milder_than_the_stricter_defaults_and_any_deny(one: Polic
 # ── one guard ───────────────────────────────────────────────────────────────
 
 # What takes a path from a model. The rest of the folder starts processes or looks at places of the operator.
-GUARDED = ("read_file", "write_file", "edit_file", "list_dir", "search", "shell", "shell_background", "exec", "verifying", "compiling")
+GUARDED = (
+    "read_file", "write_file", "edit_file", "patch_file", "list_dir", "search", "shell", "shell_background", "exec", "check", "todo_write",
+    "verifying", "compiling",
+)  # fmt: skip
 OPENERS = {
     "open", "stat", "lstat", "listdir", "scandir", "mkdir", "makedirs", "unlink", "remove", "rename", "replace", "rmdir", "symlink",
     "link", "readlink", "chmod", "chown", "truncate", "utime", "access", "exists", "isfile", "isdir", "islink", "read_text", "write_text",

@@ -80,8 +80,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_names_are_those_of_the_registry() -> None:
-    files = {"read_file", "write_file", "edit_file", "list_dir", "find", "grep"}
-    assert tool_names() == files | {"exec", "shell", "shell_start", "shell_poll", "shell_kill"}
+    files = {"read_file", "write_file", "edit_file", "patch_file", "list_dir", "find", "grep"}
+    commands = {"exec", "shell", "shell_start", "shell_poll", "shell_kill", "check"}
+    git = {"git_status", "git_diff", "git_log", "git_add", "git_commit", "git_branch"}
+    assert tool_names() == files | commands | git | {"todo_write"}
     for tool in TOOLS.values():
         assert tool.spec.parameters["additionalProperties"] is False and tool.spec.description
 
