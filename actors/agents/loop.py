@@ -30,7 +30,7 @@ from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
 from actors.agents.loop_children import Children
 from actors.agents.model_cost import cost_of, priced_model, quote_of
-from actors.agents.model_input import clean_call
+from actors.agents.model_input import clean_answer
 from actors.agents.outcomes import Outcome, OutcomeKind
 from actors.agents.past import PastAgent, PastAnswer
 from actors.agents.policy import Policy
@@ -412,10 +412,8 @@ class Loop:
     ) -> Work:
         cost = self._cost(completion.usage, completion.model)
         settlement = self._ledger.settle_nowait(held, completion.usage, cost)
-        text = None if completion.text is None else clean(completion.text)
-        calls = tuple(clean_call(call) for call in completion.calls)
-        if text != completion.text or calls != completion.calls:
-            completion = attrs.evolve(completion, text=text, calls=calls)
+        completion = clean_answer(completion, self.recorder.redactor.hide)
+        text, calls = completion.text, completion.calls
         # In this very step: a cancel must not come between the settlement and its rows.
         admitted = self.agent.tree.ledger.admit_tool_calls_nowait(len(calls)) if calls else 0
         rows: list[Any] = [

@@ -8,14 +8,14 @@ JSON any more, and runs nothing.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 
 from actors.agents.entry_text import bounded, clean, clean_value
 from actors.agents.per_turn import PerTurn
-from actors.agents.ports import CompletionRequest, Estimate, Provider, ToolCall, ToolSpec, Turn
+from actors.agents.ports import Completion, CompletionRequest, Estimate, Provider, ToolCall, ToolSpec, Turn
 from actors.containment.usage import Usage
 from actors.errors import ToolFailed
 
@@ -91,6 +91,24 @@ def clean_call(call: ToolCall) -> ToolCall:
         note = f"[... {len(arguments)} characters, too many; the first {_KEPT_OF_A_CUT} are kept ...]"
         arguments = f"{arguments[:_KEPT_OF_A_CUT]}\n{note}"
     return ToolCall(name, clean(arguments))
+
+
+def clean_answer(answer: Completion, hide: Callable[[str], str]) -> Completion:
+    """Make an answer safe to keep, to act on and to send again, whoever gave it.
+
+    ``hide`` takes the values of credentials out: what a model repeats of one must neither be stored nor run.
+    """
+    text = None if answer.text is None else hide(clean(answer.text))
+    served = None if answer.model is None else hide(answer.model)
+    calls = tuple(_hidden(clean_call(call), hide) for call in answer.calls)
+    if (text, served, calls) == (answer.text, answer.model, answer.calls):
+        return answer
+    return attrs.evolve(answer, text=text, model=served, calls=calls)
+
+
+def _hidden(call: ToolCall, hide: Callable[[str], str]) -> ToolCall:
+    name, arguments = hide(call.name), hide(call.arguments)
+    return call if (name, arguments) == (call.name, call.arguments) else ToolCall(name, arguments)
 
 
 def token_columns(usage: Usage | None) -> Any:

@@ -18,8 +18,9 @@ from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Final
 
-from actors.agents.model_input import estimate_of
+from actors.agents.model_input import clean_answer, estimate_of
 from actors.agents.ports import Completion, CompletionRequest, Estimate, Provider
+from actors.agents.secret_values import Redactor
 from actors.containment.usage import Usage
 from actors.errors import ConfigError, ProviderError, ProviderErrorKind
 from actors.providers.closing import Closing
@@ -58,6 +59,8 @@ class RecordingProvider(Closing):
         self._provider = provider
         self._path = Path(path)
         self._going_on = going_on
+        # What a provider of the caller's own repeats of a credential is kept nowhere.
+        self._hide = Redactor.of(os.environ).hide
         self._start = Start(provider.name, getattr(provider, "default_model", None), own_version())
         self._file: int | None = None
         self._asked = 0
@@ -102,7 +105,7 @@ class RecordingProvider(Closing):
         return estimate
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask the recorded provider, and write down what came: an answer, or a typed error.
+        """Ask the recorded provider, and write down what came: an answer, or a typed error, without credentials.
 
         Cancellation: as of the recorded provider; nothing of the request is written.
 
@@ -117,9 +120,13 @@ class RecordingProvider(Closing):
         estimated_as, estimate = self._estimates.get(asked.content) or (asked.key, estimate_of(self._provider, request))
         known_as = None if estimated_as == asked.key else estimated_as
         try:
-            came = await self._provider.complete(request)
+            came = clean_answer(await self._provider.complete(request), self._hide)
         except ProviderError as error:
-            self._keep(Exchange(number, asked, estimate, known_as, error))
+            told = ProviderError(
+                error.kind, self._hide(error.message),
+                status=error.status, retry_after=error.retry_after, usage=error.usage,
+            )  # fmt: skip
+            self._keep(Exchange(number, asked, estimate, known_as, told))
             raise
         self._keep(Exchange(number, asked, estimate, known_as, came))
         return came
