@@ -85,7 +85,9 @@ PURE = [
     "agents.risky_programs",
     "agents.review_text",
     "agents.roster",
+    "agents.routing",
     "agents.rows",
+    "agents.rule_globs",
     "agents.secret_values",
     "agents.shell_line",
     "agents.snapshots",
@@ -109,7 +111,10 @@ PURE = [
     "store.audit_steps",
     "store.row_codec",
     "tools.arguments",
+    "tools.git_text",
+    "tools.hunks",
     "tools.output",
+    "tools.sandbox_grants",
     "tools.sandbox_plan",
 ]
 # What touches the world: clocks, chance, files, processes, sockets, the event loop.

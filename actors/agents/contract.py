@@ -177,6 +177,7 @@ class ExecCaps:
 
     ``cpu_seconds`` and ``open_files`` are of each process, ``memory_bytes`` of all
     processes of the command together, ``wall_seconds`` beside ``exec_timeout``: the smaller counts.
+    What ends the command is seen, and named; a call inside it that fails is not.
     """
 
     cpu_seconds: int | None = judged(optional(whole_number(1)), None)

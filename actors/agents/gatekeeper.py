@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 
 # Characters of what is to be written that a pending question keeps for whoever decides.
 CONTENT_CHARS = 8_000
+# Parts of one line that a refusal names.
+MOST_PARTS = 5
+
+
+def _of_parts(asked: Sequence[Judged], line: str) -> dict[str, list[str]]:
+    """Name the parts of a line that had it asked about, where the line itself had a rule."""
+    parts = list(dict.fromkeys(each.target for each in asked))
+    return {} if line in parts else {"parts": [bounded(clean(each), 200) for each in parts[:MOST_PARTS]]}
 
 
 class CallContext:
@@ -226,11 +234,12 @@ class CallContext:
         ]
         for act, each in [*((Act.exec, one) for one in seen), *files]:
             if each.decision.effect is Effect.deny:
-                await self._refuse(act, each.target, each.decision, "denied by policy", "policy")
-        asked = [each.decision for each in seen if each.decision.effect is Effect.ask]
+                within = {} if each.target == line else {"line": bounded(clean(line), 2_000)}
+                await self._refuse(act, each.target, each.decision, "denied by policy", "policy", **within)
+        asked = [each for each in seen if each.decision.effect is Effect.ask]
         if asked:
             known = self._memory.covers_commands(self._policy, judged)
-            await self._ask(Act.exec, line, "", asked[-1], known)
+            await self._ask(Act.exec, line, "", asked[-1].decision, known, **_of_parts(asked, line))
         for act, each in files:
             if each.decision.effect is Effect.ask:
                 # What will stand there is not known yet; where it comes from is.
@@ -252,15 +261,18 @@ class CallContext:
         return self._loop.agent.tree.remembered
 
     async def _ask(
-        self, act: Act, target: str, content: str, decision: Decision, known: Decision | None
+        self, act: Act, target: str, content: str, decision: Decision, known: Decision | None, **more: Any
     ) -> None:
-        """Ask, unless ``known``, a remembered rule, is the answer to a question that nobody asked before."""
+        """Ask, unless ``known``, a remembered rule, is the answer to a question that nobody asked before.
+
+        ``more`` is told with a refusal.
+        """
         loop = self._loop
         if self._rewriting.covers(act, target, content):
             await self._note("decision", act, target, decision, "approved", "approver")
             return
         request = ApprovalRequest(
-            act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer
+            act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer, self.call.name
         )
         row = self._row(request)
         if known is not None and loop.recorder.store.approval(row.request_id) is None:
@@ -268,7 +280,7 @@ class CallContext:
             return
         approval = await Question(loop, request, row, self._work, self.journal).answer()
         if not approval.approved:
-            await self._refuse(act, target, decision, approval.reason or "denied", "approver")
+            await self._refuse(act, target, decision, approval.reason or "denied", "approver", **more)
         if approval.modified is not None:
             # Nobody allowed what was asked for: the changed call is judged by itself.
             self._hear()
@@ -308,12 +320,22 @@ class CallContext:
             request.layer,
         )
 
-    async def _refuse(self, act: Act, target: str, decision: Decision, reason: str, source: str) -> NoReturn:
-        await self._note("refusal", act, target, decision, "denied", source, reason)
+    async def _refuse(
+        self, act: Act, target: str, decision: Decision, reason: str, source: str, **more: Any
+    ) -> NoReturn:
+        await self._note("refusal", act, target, decision, "denied", source, reason, **more)
         raise ActRefused(Refusal(act, clean(target), decision.rule, decision.layer, reason))
 
     async def _note(
-        self, kind: str, act: Act, target: str, decision: Decision, verdict: str, source: str, reason: str = ""
+        self,
+        kind: str,
+        act: Act,
+        target: str,
+        decision: Decision,
+        verdict: str,
+        source: str,
+        reason: str = "",
+        **more: Any,
     ) -> None:
         agent, recorder = self._loop.agent, self._loop.recorder
         target = bounded(clean(target), 2_000)
@@ -330,6 +352,7 @@ class CallContext:
                 "layer": decision.layer,
                 "source": source,
                 "reason": bounded(clean(reason), 500),
+                **more,
             }
             rows.append(recorder.event(agent.path, agent.depth, "refused", facts))
         await recorder.append(*rows)

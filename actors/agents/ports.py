@@ -419,7 +419,7 @@ class ActRefused(Refused):
 
 @attrs.frozen
 class ApprovalRequest:
-    """What a human or a program is asked to allow."""
+    """What a human or a program is asked to allow. ``content`` is what a file is to hold; of a ``shell`` its line."""
 
     act: Act
     target: str
@@ -428,6 +428,7 @@ class ApprovalRequest:
     path: str
     rule: str | None = None
     layer: str | None = None
+    tool: str = ""
 
 
 @attrs.frozen

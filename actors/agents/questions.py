@@ -107,7 +107,8 @@ class Question:
         return Approval(True, state.reason, modified=parsed(state.modified))
 
     async def _tell(self, state: ApprovalState, approved: bool, **more: Any) -> None:
-        facts = {"step": self._row.step, "act": self._row.act, "approved": approved, "by": state.by, **more}
+        row = self._row
+        facts = {"step": row.step, "act": row.act, "target": row.target, "approved": approved, "by": state.by, **more}
         await self._loop.recorder.emit(self._agent, "approval_decided", **facts)
 
     async def _claim(self) -> None:

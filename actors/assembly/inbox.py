@@ -8,6 +8,7 @@ unknown belongs to a run that nobody drives, and is decided under its lease.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ import attrs
 from actors.agents.end_rows import ENDED
 from actors.agents.leasing import driving
 from actors.agents.ports import Approval
-from actors.agents.remembered import Remembered
+from actors.agents.remembered import Remembered, from_text
 from actors.assembly.deciding import operator_row
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.errors import ConfigError
@@ -63,7 +64,8 @@ class Waiting:
 class Verdict:
     """What became of a decision: ``won`` when it is the one that counts; the rest says what stands, and by whom.
 
-    ``arguments`` run in place of those that were asked for; None when they are the same.
+    ``arguments`` run in place of those that were asked for; None when they are the same. ``remembered``
+    are the rules that came with it.
     """
 
     won: bool
@@ -72,6 +74,7 @@ class Verdict:
     reason: str
     at: str
     arguments: str | None
+    remembered: tuple[Remembered, ...] = ()
 
 
 def waiting(reader: Reader, tree_id: str | None = None) -> list[Waiting]:
@@ -178,7 +181,8 @@ async def decide(
     Cancellation: it is decided or not.
 
     Raises:
-        ConfigError: the arguments are none for the tool that asks; nothing was decided.
+        ConfigError: the arguments are none for the tool that asks, or what is to be remembered does not cover
+            what it asks for; nothing was decided.
         StoreError: it could not be written.
     """
     answer = Approval(approved, reason, remember, arguments)
@@ -189,7 +193,11 @@ async def decide(
 
 def _verdict(record: ApprovalRecord, *, won: bool) -> Verdict:
     said = record.decision or "", record.decided_by or "", record.reason or "", record.decided_at or ""
-    return Verdict(won, *said, record.modified)
+    rules: tuple[Remembered, ...] = ()
+    with suppress(ValueError, TypeError, RecursionError):
+        # What cannot be read is remembered by no run either.
+        rules = from_text(record.remembered)
+    return Verdict(won, *said, record.modified, rules)
 
 
 async def recover(store: Store, tree_id: str, recovery: Recovery) -> None:

@@ -131,7 +131,8 @@ async def resume_from_stored_policy(
     """
     record = root_record(store, run_id)
     if not has_ended(record) and stored_policy(store, record) is None:
-        raise ConfigError(("run", f"no policy is stored for {run_id}: give one, by resume_with"))
+        text = "give one, by --task with a task file that has [policy] (in Python: resume_with)"
+        raise ConfigError(("run", f"no policy is stored for {run_id}: {text}"))
     return await _resume(store, record, provider, _Wanted(None, approver, **options))
 
 
@@ -388,7 +389,7 @@ async def _go_on(
     policy = wanted.policy if wanted.policy is not None else stored_policy(store, record)
     if policy is None:
         raise ConfigError(("run", f"no policy is stored for {tree_id}: give one"))
-    check_boundary(contract, policy)
+    _check_boundary(contract, policy)
     rows: list[Any] = [PolicyInForce(tree_id, policy.to_json())]
     if halt is not None and halt.kind in RESUMABLE:
         rows.append(HaltLifted(tree_id))
@@ -411,6 +412,19 @@ async def _go_on(
     tree.slots.peak_working = peak_so_far(store, tree_id)
     tree.remembered = stored_memory(store, tree_id)
     return await drive(tree, job, wanted.on_open, past)
+
+
+def _check_boundary(contract: TaskContract, policy: Policy) -> None:
+    """Check as at the start; what could be written then cannot be by now.
+
+    Raises:
+        ConfigError: the boundary cannot be held here.
+    """
+    try:
+        check_boundary(contract, policy)
+    except ConfigError as error:
+        text = f"only a new run can have another mode than {contract.exec_sandbox}; this one goes on where that is held"
+        raise ConfigError(*((place, f"{problem}. But {text}") for place, problem in error.problems)) from None
 
 
 async def _note_decisions(store: Store, tree_id: str, wanted: _Wanted) -> None:

@@ -24,6 +24,7 @@ from actors.agents.judged_fields import as_table, read_record
 from actors.agents.policy import Policy, operator_policy
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.spawning import NAME as SPAWN
+from actors.agents.verification import CriterionKind
 from actors.assembly.finding_agents import Found, find_agents
 from actors.assembly.provider_spec import (
     PATHS,
@@ -34,6 +35,7 @@ from actors.assembly.provider_spec import (
     provider_of,
 )
 from actors.assembly.reviewer_spec import review_problems
+from actors.assembly.rule_notes import rule_notes, rule_problems
 from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import Problems, read_document
 from actors.assembly.task_keys import with_places
@@ -54,7 +56,7 @@ class Task:
     """A whole task file. ``containment`` None runs one agent; ``policy`` None is the default policy.
 
     ``reviewer`` is who judges where the criterion is a review. ``notes`` tell what is not done
-    of files that the workspace brings along: a place and a text each; they are logged as well.
+    of files that the workspace brings along, and what a rule may not say: a place and a text each; they are logged.
     """
 
     source: Path
@@ -90,11 +92,15 @@ def _read_task(path: str | Path, overrides: Sequence[str], *, makes_provider: bo
 
 def validate_task(path: str | Path, overrides: Sequence[str] = ()) -> Problems:
     """List every problem of a task file; empty when it can be run from here, with this environment."""
+    return checked_task(path, overrides)[1]
+
+
+def checked_task(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Task | None, Problems]:
+    """Give what `validate_task` lists, and the task when that is nothing."""
     try:
-        _read_task(path, overrides, makes_provider=True)
+        return _read_task(path, overrides, makes_provider=True), []
     except ConfigError as error:
-        return list(error.problems)
-    return []
+        return None, list(error.problems)
 
 
 def _line(text: str) -> str:
@@ -133,6 +139,8 @@ class _Reading:
         roster = self._read("agents", lambda plain, at: self._roster(plain, at, provider))
         if contract is not None and roster is not None:
             contract = contract.with_agents(roster)
+        if contract is not None and provider is not None:
+            contract = self._routed(contract, provider)
         settings = run or RunSettings()
         found = Found()
         if contract is not None and containment is not None and settings.agents_from_files:
@@ -142,9 +150,12 @@ class _Reading:
             self._check_contract(contract, containment, policy)
             self._check_prices(contract, containment, provider, prices, reviewer)
             self._problems += review_problems(contract, provider, reviewer, "reviewer" in self._document)
+            if contract.root is not None and policy is not None:
+                self._problems += rule_problems(policy, str(contract.root))
         if self._problems or contract is None or provider is None:
             raise ConfigError(*self._problems)
-        notes = tuple((_line(place), _line(text)) for place, text in found.notes)
+        ruled = rule_notes(policy, str(contract.root)) if contract.root is not None and policy is not None else []
+        notes = tuple((_line(place), _line(text)) for place, text in (*ruled, *found.notes))
         for place, text in notes:
             log.warning("%s: %s", place, text)
         return Task(
@@ -222,6 +233,18 @@ class _Reading:
             raise ConfigError(*problems)
         return roster
 
+    def _routed(self, contract: TaskContract, provider: ProviderSpec) -> TaskContract:
+        """Give the other models that may be asked without the provider in front of their names."""
+        if contract.routing is None:
+            return contract
+        own: dict[str, Any] = {}
+        for field, model in contract.routing.models.items():
+            try:
+                own[field] = _own_model(model, provider.kind, f"contract.routing.{field}")
+            except ConfigError as error:
+                self._problems += error.problems
+        return contract.with_routing(attrs.evolve(contract.routing, **own))
+
     def _found(self, contract: TaskContract, policy: Policy) -> Found:
         """Read the named agents that the workspace brings along, as far as the policy lets them be read."""
         root = contract.root
@@ -260,6 +283,10 @@ class _Reading:
         for agent in contract.agents:
             if text := _tools_problem(agent.tools or ()):
                 self._problems.append((self._place_of(agent.name, "tools"), text))
+        alone = containment is None and contract.verify.kind is CriterionKind.none
+        if alone and contract.routing is not None and contract.routing.escalate_after is not None:
+            text = "counts checks, and none is made: give contract.verify a kind, or remove it"
+            self._problems.append(("contract.routing.escalate_after", text))
         if contract.is_single_file:
             if containment is not None:
                 self._problems.append(("contract.root", "is required for a tree: remove [containment], or give a root"))
@@ -292,6 +319,8 @@ class _Reading:
             models["reviewer.model"] = model_of(reviewer)
         named_agents = [agent for agent in contract.agents if agent.model is not None]
         models |= {self._place_of(agent.name, "model"): agent.model for agent in named_agents}
+        if contract.routing is not None:
+            models |= {f"contract.routing.{field}": model for field, model in contract.routing.models.items()}
         nameless = [place for place, model in models.items() if model is None]
         self._problems += [(place, "is required: a cost ceiling needs to know the model's price") for place in nameless]
         if "prices" not in self._document:

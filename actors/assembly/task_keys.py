@@ -42,9 +42,23 @@ def with_places(problem: tuple[str, str], document: Mapping[str, Any]) -> tuple[
     found = _written([path for path in paths if path[-1] == key], document)
     if not found:
         return problem
+    if place in found:
+        # The table has keys of its own for each kind, and this is one of another kind.
+        kinds = " or ".join(f'"{kind}"' for kind in _kinds_with(place.split(".")))
+        return (place, f"is for kind = {kinds} only; remove it, or write that kind") if kinds else problem
     more = ", ..." if len(found) > FEW else ""
     meant = found[0] if len(found) == 1 else f"one of {', '.join(found[:FEW])}{more}"
     return (place, f"{_UNKNOWN}; did you mean {meant}?")
+
+
+def _kinds_with(path: list[str]) -> list[str]:
+    """List the kinds of a table that have the last key of a path."""
+    *tables, key = path
+    schema: Mapping[str, Any] = task_schema()
+    for name in tables:
+        schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
+    choices = [choice.get("properties", {}) for choice in schema.get("oneOf", ())]
+    return [choice["kind"]["const"] for choice in choices if key in choice and "const" in choice.get("kind", {})]
 
 
 def _paths(schema: Mapping[str, Any], above: Parts) -> Iterator[Parts]:

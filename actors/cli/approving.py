@@ -15,7 +15,7 @@ import trio
 
 from actors.agents.ports import Approval, ApprovalRequest
 from actors.cli.live import Progress
-from actors.cli.quoting import printable, quoted
+from actors.cli.quoting import content_title, printable, quoted
 
 SHOWN_CHARS = 500
 SHOWN_LINES = 15
@@ -91,7 +91,7 @@ def _show(request: ApprovalRequest, *, whole: bool) -> bool:
     target = printable(request.target)
     lines = ["", f"{request.path} asks to {request.act}{where}:", *_part(target, width, whole)]
     if request.content:
-        lines += [f"content, {len(request.content):,} characters:", *_part(request.content, width, whole)]
+        lines += [content_title(request.act, request.tool, request.content), *_part(request.content, width, whole)]
     sys.stderr.write("\n".join(lines) + "\n")
     return not whole and any(_first(text) != text for text in (target, request.content))
 

@@ -37,6 +37,7 @@ from actors.assembly.task_file import Task, read_task
 from actors.assembly.task_keys import with_places
 from actors.cli.again import command
 from actors.cli.live import Progress
+from actors.cli.notices import Notices
 from actors.cli.pictures import console
 from actors.cli.running import Shown, Start, Watch, approver_for, options_of, run_stoppable, tell, with_store
 from actors.cli.viewing import reading
@@ -164,7 +165,8 @@ def _refuse_live(reader: Reader, record: RunRecord) -> None:
 
 def _found(reader: Reader, record: RunRecord, given: Given) -> _Found:
     """Read what a run goes on with: what is stored, what a task file says instead, and what is set by hand."""
-    task = None if given.task is None else read_task(given.task)
+    with Notices():
+        task = None if given.task is None else read_task(given.task)
     plain = stored_means(record) if task is None else _means_of(task).to_dict()
     contract, containment = stored_contract(record), stored_containment(record)
     if given.overrides:

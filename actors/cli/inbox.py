@@ -20,13 +20,14 @@ from actors.cli.ending import unusable
 from actors.cli.next_steps import answers_to
 from actors.cli.phrases import brief_time, counted
 from actors.cli.pictures import ENDLESS
-from actors.cli.quoting import printable, quoted
+from actors.cli.quoting import content_title, printable, quoted
 from actors.cli.viewing import reading
 from actors.errors import ConfigError, StoreError
 from actors.store.readers import Reader
 from actors.store.store import Store
 
 T = TypeVar("T")
+_OPTIONS: Final = {"remember": "--remember", "arguments": "--arguments"}
 
 LOST: Final = 1
 # Lines and characters of a text of a model that are shown; --json has all that is kept.
@@ -58,7 +59,7 @@ def _told(reader: Reader, each: Waiting) -> Iterator[str]:
         yield f"{each.id}  {each.path} asks to {each.act} (for {age}; {state}{rule})"
         yield from quoted(printable(each.target), width)
         if each.content:
-            yield f"content, {len(each.content):,} characters:"
+            yield content_title(each.act, each.tool, each.content)
             yield from _excerpt(each.content, width)
     else:
         yield f"{each.id}  {each.path} called {printable(each.tool)} ({age} ago), and nobody knows whether it was done"
@@ -100,7 +101,11 @@ def answer(
                 raise
             return _tell_verdict(before[0].request_id, before[0].tree_id, before[1], as_json)
     rules = tuple(_rule(found.act, glob) for glob in remember)
-    verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason, rules, wanted))
+    try:
+        verdict = _write(store_path, lambda store: decide(store, found.id, approved, reason, rules, wanted))
+    except ConfigError as error:
+        # As they are called here.
+        raise ConfigError(*((_OPTIONS.get(place, place), printable(text)) for place, text in error.problems)) from None
     code = _tell_verdict(found.id, found.run_id, verdict, as_json)
     if not as_json and verdict.won:
         _tell_next(found, store_path)
@@ -126,6 +131,8 @@ def _tell_verdict(request_id: str, run_id: str, verdict: Verdict, as_json: bool)
         print(json.dumps({"id": request_id, "run_id": run_id, **attrs.asdict(verdict)}))
     elif verdict.won:
         print(f"{verdict.decision} {request_id}" + (" with other arguments" if verdict.arguments is not None else ""))
+        for rule in verdict.remembered:
+            print(f"  from now on {rule.act} {printable(rule.glob)} is not asked about again in this run")
     else:
         text = f"{request_id} was {verdict.decision} before, by {verdict.by} at {verdict.at}; that stands"
         print(f"error: {text}", file=sys.stderr)

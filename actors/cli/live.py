@@ -21,9 +21,10 @@ from rich.live import Live
 
 from actors.agents.snapshots import MOST_AGENTS
 from actors.agents.tree import Tree
+from actors.assembly.run_settings import ApproveMode
 from actors.cli.again import command
 from actors.cli.live_picture import ECHO_CHARS, live_picture
-from actors.cli.phrases import is_cut, progress_line
+from actors.cli.phrases import is_cut, phrase, progress_line, unheld
 from actors.cli.pictures import console
 
 REFRESH_SECONDS = 0.1
@@ -47,6 +48,8 @@ class Progress:
         self._told: set[str] = set()
         # Acts that somebody decided from another process, by agent, step and act.
         self._decided: set[tuple[Any, ...]] = set()
+        # What the task says of who is asked; None when it says nothing.
+        self.approve: ApproveMode | None = None
         self.tree: Tree | None = None
         # The file in which the run can be looked up later; None for one that is thrown away.
         self.store: str | None = None
@@ -63,12 +66,21 @@ class Progress:
     def _follow(self, event: Mapping[str, Any]) -> None:
         if event.get("kind") == "approval_decided" and event.get("by") == "operator":
             self._decided.add(_act_of(event))
+            self.say(phrase(event))
+            return
+        if event.get("kind") == "sandbox":
+            # Each command has such an event; what people must know is told once.
+            lacking = unheld(event)
+            if lacking is not None and self._is_news(lacking):
+                self.say(f"warning: {lacking}")
+            return
         line, remedy = progress_line(event), self._remedy(event)
         if line is None:
             return
         if self._drawn:
             # Beside a picture only what a person can mend is told, and once.
-            if not (remedy or event["kind"] == "gate") or not self._is_news(line):
+            errored = event["kind"] == "gate" and event.get("verdict") == "errored"
+            if not (remedy or errored) or not self._is_news(line):
                 return
             self.say(line + remedy)
         else:
@@ -89,8 +101,8 @@ class Progress:
             return ""
         if _act_of(event) in self._decided:
             return ""
-        if sys.stdin.isatty() and sys.stderr.isatty():
-            return "; run.approve denies whatever is asked"
+        if self.approve == ApproveMode.deny:
+            return '; run.approve = "deny" says no to whatever is asked'
         remedy = 'set run.approve to "all" or "defer", or allow it in [policy]'
         return f"; nobody could be asked without a terminal: {remedy}"
 

@@ -74,11 +74,14 @@ def run(
     """Run the task in TASK.toml: a tree when it has [containment], one agent else."""
     from actors.assembly.provider_spec import recording_overrides
     from actors.assembly.task_file import read_task
+    from actors.cli.notices import Notices
     from actors.cli.running import run_task
 
     shown = _shown(as_json, stream_json, quiet)
     overrides += recording_overrides(record, replay)
-    return run_task(read_task(task, overrides), store, shown)
+    with Notices():
+        read = read_task(task, overrides)
+    return run_task(read, store, shown)
 
 
 _task = click.option(
@@ -290,20 +293,36 @@ def trace_run(run_id: str, store: str, as_json: bool, check: bool, export: bool)
 @cli.command()
 @click.argument("file")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the task.")
+@click.option("--strict", is_flag=True, help="A warning counts as a problem.")
 @_json
-def validate(file: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Check a task file, and tell all problems and not only the first."""
-    from actors.assembly.task_file import validate_task
+def validate(file: str, overrides: tuple[str, ...], strict: bool, as_json: bool) -> int:
+    """Check a task file, and tell all problems and not only the first: also what this machine cannot do."""
+    from actors.cli.validating import validate
 
-    problems = validate_task(file, overrides)
-    if as_json:
-        print(json.dumps([{"path": path, "problem": text} for path, text in problems]))
-    else:
-        for path, text in problems:
-            print(f"{path}: {text}" if path else text, file=sys.stderr)
-        if not problems:
-            print(f"{file}: no problems")
-    return 2 if problems else 0
+    return validate(file, overrides, as_json, strict)
+
+
+@cli.command()
+@click.argument("task")
+@click.argument("kind", metavar="read|write|exec|shell|net|spawn")
+@click.argument("target")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the task.")
+@_json
+def explain(task: str, kind: str, target: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Tell what the policy of a task says about one act, part by part, and which rule decides. Nothing is run.
+
+    TARGET is a path in the workspace, a command or a line of the tool shell in quotes, HOST:PORT, or the name of
+    an agent. Exit code 0: allowed, 4: denied, 5: somebody is asked.
+    """
+    from actors.assembly.task_file import read_task
+    from actors.cli.explaining import KINDS, explain
+    from actors.cli.notices import Notices
+
+    if kind not in KINDS:
+        raise click.UsageError(f"{kind!r} is nothing that is judged; write one of {', '.join(KINDS)}")
+    with Notices():
+        read = read_task(task, overrides)
+    return explain(read, kind, target, as_json)
 
 
 @cli.command()

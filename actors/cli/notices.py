@@ -28,7 +28,7 @@ class Notices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, or hold it back when it tells that a store has failed."""
         try:
-            text = self.format(record)
+            text = f"{record.levelname.lower()}: {self.format(record)}"
         except Exception:
             # As every handler does it; the run goes on.
             self.handleError(record)

@@ -39,7 +39,7 @@ def phrase(told: Told) -> str:
 def progress_line(told: Told) -> str | None:
     """Say an event to people who follow a run; None for what would only be noise to them."""
     kind = told.get("kind")
-    worth = kind in _FOLLOWED or (kind == "gate" and told.get("verdict") == "errored")
+    worth = kind in _FOLLOWED or (kind == "gate" and told.get("verdict") != "passed")
     return phrase(told) if worth else None
 
 
@@ -54,6 +54,15 @@ def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
     """Say who denied an act, and which rule of which layer had it denied or asked about."""
     rest = f"rule {rule!r} of layer {layer!r}" if rule else "the policy's default"
     return f"asked about by {rest}, not approved" if source == "approver" else f"denied by {rest}"
+
+
+def unheld(told: Told) -> str | None:
+    """Say what of its boundary commands were not held by, in an event or a group of a report; None when all held."""
+    said = [printable(str(each)) for each in told.get("not_held") or ()]
+    if told.get("backend") == "none":
+        open_net = ["the network is open to them"] if told.get("net") == "not_held" else []
+        return f"commands run without a boundary: {'; '.join((*said, *open_net)) or told.get('mode')}"
+    return f"commands run behind {told.get('backend')}, which does not hold: {'; '.join(said)}" if said else None
 
 
 def brief_time(seconds: float) -> str:
@@ -94,7 +103,8 @@ def _whole_step(told: Told) -> str:
     ]
     more = [f"{len(failed) - FEW} more failed"] if len(failed) > FEW else []
     calls = shortened(", ".join(told.get("calls", ())), TEXT_CHARS) or "no call"
-    return "; ".join((_step(told, calls), *failed[:FEW], *more))
+    noted = [f"to do: {shortened(str(told['noted']), TEXT_CHARS)}"] if told.get("noted") else []
+    return "; ".join((_step(told, calls), *noted, *failed[:FEW], *more))
 
 
 def _refused(told: Told) -> str:
@@ -102,14 +112,42 @@ def _refused(told: Told) -> str:
         return _step(told, f"refused: {shortened(str(told.get('text', '')), TEXT_CHARS)}")
     target = shortened(str(told.get("target", "")), TEXT_CHARS)
     why = reason_of(told.get("rule"), told.get("layer"), told.get("source"))
-    return f"refused {told['act']} {target} ({why})"
+    parts = "; ".join(map(str, told.get("parts", ())))
+    within = f", which {shortened(str(told['line']), TEXT_CHARS)} would run," if told.get("line") else ""
+    return f"refused {told['act']} {target}{within} ({f'{shortened(parts, TEXT_CHARS)}: ' if parts else ''}{why})"
+
+
+def _decided(told: Told) -> str:
+    target = shortened(str(told.get("target") or ""), TEXT_CHARS)
+    what = f"{told.get('act')} {target}".strip()
+    other = f", with another {', '.join(map(str, told['changed']))}" if told.get("changed") else ""
+    by = ", given from elsewhere" if told.get("by") == "operator" else ""
+    return _step(told, f"the answer to {what} is {'yes' if told.get('approved') else 'no'}{other}{by}")
 
 
 def _gate(told: Told) -> str:
+    return _step(told, of_check(str(told.get("verdict")), str(told.get("detail") or "")))
+
+
+def of_check(verdict: str, detail: str) -> str:
+    """Say what a look at a criterion came to, with as much of its reason as fits into a line."""
     verdicts = {"passed": "the criterion passed", "failed": "the criterion did not pass"}
-    words = verdicts.get(str(told.get("verdict")), "the criterion could not be checked")
-    detail = str(told.get("detail") or "").strip()
-    return _step(told, words + (f": {shortened(detail, TEXT_CHARS)}" if detail else ""))
+    words, why = verdicts.get(verdict, "the criterion could not be checked"), detail.strip()
+    if verdict == "failed" and len(why) > TEXT_CHARS:
+        # How it ended stands first, and what a program has to say in the end last.
+        lines = why.splitlines()
+        first, last = shortened(lines[0], TEXT_CHARS // 2), shortened(lines[-1], TEXT_CHARS // 2)
+        why = f"{first} … {last}" if len(lines) > 1 else why
+    return words + (f": {shortened(why, TEXT_CHARS)}" if why else "")
+
+
+def _sandbox(told: Told) -> str:
+    net = {"open": "granted", "denied": "closed"}.get(str(told.get("net")), "open, though the policy denies it")
+    around = f"{told.get('mode')} by {told.get('backend')}, the network {net}"
+    # Whole: whoever looks here wants to know exactly that.
+    said = "; ".join(printable(str(each)) for each in told.get("not_held") or ())
+    what = "a check" if told.get("ordinal") is None else "a command"
+    return _step(told, f"{what} stands behind {around}" + (f"; not held: {said}" if said else ""))
 
 
 def _draw(told: Told) -> str:
@@ -121,6 +159,16 @@ def _draw(told: Told) -> str:
     overrun = f" and {int(told['overrun']):,} over what was held" if told.get("overrun") else ""
     estimated = " (estimated)" if told.get("estimated") else ""
     return _step(told, f"used {counted(tokens, 'token')}{overrun}{estimated}{left}")
+
+
+def _routed(told: Told) -> str:
+    non_passes, size = int(told.get("non_passes", 0)), int(told.get("bytes", 0))
+    why = {
+        "escalated": f"after {counted(non_passes, 'check')} that did not pass",
+        "downshifted": f"for a request of {counted(size, 'byte')}",
+    }.get(str(told.get("why")), "its own again")
+    after, before = (shortened(str(told.get(key) or "the provider's own model")) for key in ("to", "from"))
+    return _step(told, f"asks {after} instead of {before}, {why}")
 
 
 def _fleet(told: Told) -> str:
@@ -143,16 +191,14 @@ _WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
     "approval_requested": lambda told: _step(
         told, f"asks to {told.get('act')} {shortened(str(told.get('target', '')), TEXT_CHARS)}"
     ),
-    "approval_decided": lambda told: _step(
-        told,
-        f"the answer to {told.get('act')} is {'yes' if told.get('approved') else 'no'}"
-        + (f", with another {', '.join(map(str, told['changed']))}" if told.get("changed") else ""),
-    ),
+    "approval_decided": _decided,
+    "routed": _routed,
     "retry": lambda told: f"tries again in {float(told.get('seconds', 0)):.1f} s ({told.get('why', '')})",
     "spend_draw": _draw,
     "tool_call": lambda told: _step(told, f"calls {shortened(str(told.get('tool', '')))}"),
     "step": _whole_step,
     "gate": _gate,
+    "sandbox": _sandbox,
     "stalled": lambda told: _step(told, "no progress"),
     "fleet": _fleet,
     "halted": lambda told: (
@@ -166,5 +212,5 @@ _WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
     "finished": _finished,
 }
 _FOLLOWED: Final = frozenset(
-    {"spawned", "spawn_refused", "resumed", "refused", "retry", "step", "stalled", "halted", "finished"}
+    {"spawned", "spawn_refused", "resumed", "refused", "retry", "routed", "step", "stalled", "halted", "finished"}
 )

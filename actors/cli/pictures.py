@@ -26,14 +26,14 @@ from actors.assembly.reporting import (
     run_report,
     silences,
 )
-from actors.cli.phrases import PAUSES, brief_time, counted, reason_of, shortened, silence
+from actors.cli.phrases import PAUSES, brief_time, counted, of_check, reason_of, shortened, silence, unheld
 from actors.containment.limits import dollars
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
 
 # Rows of a tree on a screen; more than that nobody reads.
 MOST_ROWS: Final = 60
-# Groups of denied acts in the table.
+# Groups of denied acts in the table, and of what commands were not held by.
 MOST_GROUPS: Final = 8
 # The width where there is no edge.
 ENDLESS: Final = 100_000
@@ -60,15 +60,16 @@ def _agent_line(agent: RunRecord, refused: Sequence[str], check: LastCheck | Non
     line.append(f"  {shortened(agent.goal)}")
     if agent.error:
         line.append(f"\n  {shortened(agent.error, 100)}", "red")
-    if check is not None and check.verdict == "errored":
-        line.append(f"\n  ✗ {_unchecked(check)}", "yellow")
+    if check is not None and _counts(check, agent.outcome):
+        line.append(f"\n  ✗ {of_check(check.verdict, check.detail)}", "yellow")
     for cap in refused:
         line.append(f"\n  ✗ one more spawn was refused by the ceiling on {cap}", "yellow")
     return line
 
 
-def _unchecked(check: LastCheck) -> str:
-    return f"the criterion could not be checked: {shortened(check.detail, 120)}"
+def _counts(check: LastCheck, outcome: str | None) -> bool:
+    """Tell whether a check is a reason: it could not be made, or did not pass and nothing is done about it any more."""
+    return check.verdict == "errored" or (check.verdict == "failed" and outcome is not None and outcome not in GOOD)
 
 
 def tree_picture(reader: Reader, tree_id: str) -> RenderableType:
@@ -145,6 +146,8 @@ def summary_table(reader: Reader, tree_id: str) -> Facts:
         rows.append(("why", Text(why)))
     rows += [(name, Text(text)) for name, text in _figures(report)]
     rows += [("denied", Text(text)) for text in _denied(denied_groups(reader, tree_id))]
+    lacking = dict.fromkeys(text for each in report["not_held"] if (text := unheld(each)) is not None)
+    rows += [("boundary", Text(text, "yellow")) for text in list(lacking)[:MOST_GROUPS]]
     return Facts((*rows, ("store", Text(report["store"]))))
 
 
@@ -166,8 +169,8 @@ def _state(outcome: str | None, report: Mapping[str, Any]) -> tuple[str, Text]:
 
 def _why(outcome: Mapping[str, Any], check: LastCheck | None) -> str:
     said = [shortened(outcome["message"], 200)] if outcome.get("message") else []
-    if check is not None and check.verdict == "errored":
-        said.append(_unchecked(check))
+    if check is not None and _counts(check, outcome.get("kind")):
+        said.append(of_check(check.verdict, check.detail))
     return "; ".join(said)
 
 

@@ -11,6 +11,8 @@ from rich.cells import chop_cells
 from actors.agents.entry_text import is_seen
 
 MARGIN = "  │ "
+# Of a redirection only the line is known; nobody knows yet what will stand in the file.
+_SHELLS = frozenset({"shell", "shell_start"})
 
 
 def printable(text: str) -> str:
@@ -18,6 +20,13 @@ def printable(text: str) -> str:
     if is_seen(text):
         return text
     return "".join(letter if is_seen(letter) else ascii(letter)[1:-1] for letter in text)
+
+
+def content_title(act: str, tool: str, content: str) -> str:
+    """Say what stands below a question: what a file is to hold, or the line that has to do with the file."""
+    if tool in _SHELLS:
+        return f"the line that would {act} it, {len(content):,} characters:"
+    return f"content, {len(content):,} characters:"
 
 
 def quoted(text: str, width: int) -> list[str]:

@@ -117,7 +117,8 @@ def _starter(task: Task, provider: Provider, reviewer: Provider | None, store: S
 
 
 def options_of(means: Means, progress: Progress, on_open: Callable[[Tree], None]) -> dict[str, Any]:
-    """Give the options of a run that is shown to somebody."""
+    """Give the options of a run that is shown to somebody, to whom is told who answers what is asked."""
+    progress.approve = means.run.approve
     return {
         "observer": progress,
         "prices": means.prices,

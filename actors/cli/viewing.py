@@ -17,6 +17,7 @@ from actors.assembly.reporting import (
     failed_calls,
     is_resumable,
     lost_runs,
+    noted_todo,
     root_steps,
     show_report,
     silences,
@@ -136,9 +137,11 @@ def _pages(reader: Reader, tree_id: str) -> Iterator[list[EventRecord]]:
 
 
 def _completed(reader: Reader, told: dict[str, Any]) -> dict[str, Any]:
-    """Add to an event what only other rows tell: why a criterion could not be checked, which calls failed."""
+    """Add to an event what only other rows tell: why a criterion could not be checked, what a step came to."""
     if told["kind"] == "gate" and "detail" not in told:
         return {**told, "detail": check_detail(reader, told["run_id"], told["step"])}
     if told["kind"] == "step" and "failed" not in told:
-        return {**told, "failed": [attrs.asdict(call) for call in failed_calls(reader, told["run_id"], told["step"])]}
+        place = told["run_id"], told["step"]
+        failed = [attrs.asdict(call) for call in failed_calls(reader, *place)]
+        return {**told, "failed": failed, "noted": noted_todo(reader, *place)}
     return told

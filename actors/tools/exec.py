@@ -5,7 +5,7 @@ for files one by one; the rules for `exec` are, and the sandbox that stands arou
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -51,8 +51,7 @@ class Exec:
         Cancellation: every process of the command is gone; what it did until then is done.
         """
         argv = taken(ExecArguments, arguments, self.spec).argv
-        if not argv[0].strip() or any("\x00" in part for part in argv):
-            raise ToolFailed("exec: argv must begin with a program, and hold no NUL")
+        runnable(argv)
         line = shlex.join(argv)
         await context.authorise_commands([argv], line)
         workspace = Workspace(context.root)
@@ -67,6 +66,16 @@ class Exec:
         # Others may write here meanwhile; what did not start changed nothing.
         changed = changed and finished.status not in _NOT_RUN
         return Observation(ObservationKind.tool, line, described(finished, context.exec_timeout), changed=changed)
+
+
+def runnable(argv: Sequence[str]) -> None:
+    """Refuse what can name no program, before anybody is asked.
+
+    Raises:
+        ToolFailed: it begins with no program, or holds a NUL.
+    """
+    if not argv[0].strip() or any("\x00" in part for part in argv):
+        raise ToolFailed("exec: argv must begin with a program, and hold no NUL")
 
 
 _NOT_RUN: Final = (Status.not_found, Status.not_started)

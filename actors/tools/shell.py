@@ -36,22 +36,21 @@ class ShellArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @attrs.frozen
-class Admitted:
-    """A line that may run, and the judged path of each file that its redirections name."""
+class Placed:
+    """A line, and where in the workspace the files are that its redirections name. Not judged yet."""
 
     line: Line
     files: Mapping[str, str]
+    reads: Sequence[str]
+    writes: Sequence[str]
 
 
-async def admitted(text: str, context: ToolContext, workspace: Workspace) -> Admitted:
-    """Read a line and have all of it judged.
-
-    Cancellation: nothing was decided.
+def placed(text: str, workspace: Workspace, mode: ExecSandbox | None) -> Placed:
+    """Read a line and find its files.
 
     Raises:
         ToolFailed: it is not of the language, a path leads out of the workspace or belongs to git, or a file would
-            be written where commands may write none; nobody was asked.
-        ActRefused: something in it is not allowed; nothing of it ran.
+            be written where commands may write none.
     """
     line = read_line(text)
     files: dict[str, str] = {}
@@ -67,12 +66,33 @@ async def admitted(text: str, context: ToolContext, workspace: Workspace) -> Adm
             else:
                 judge_place(relative)
                 writes.append(relative)
-    if writes and context.confinement.mode is ExecSandbox.read_only:
+    if writes and mode is ExecSandbox.read_only:
         # We would open the file, and no sandbox stands around us.
         raise ToolFailed(f"commands may not write here; leave the redirection to {shown(writes[0])} out")
-    commands: Sequence[Sequence[str]] = [command.argv for command in line.commands]
-    await context.authorise_commands(commands, text, reads=reads, writes=writes)
-    return Admitted(line, files)
+    return Placed(line, files, reads, writes)
+
+
+@attrs.frozen
+class Admitted:
+    """A line that may run, and the judged path of each file that its redirections name."""
+
+    line: Line
+    files: Mapping[str, str]
+
+
+async def admitted(text: str, context: ToolContext, workspace: Workspace) -> Admitted:
+    """Read a line and have all of it judged.
+
+    Cancellation: nothing was decided.
+
+    Raises:
+        ToolFailed: as `placed`; nobody was asked.
+        ActRefused: something in it is not allowed; nothing of it ran.
+    """
+    found = placed(text, workspace, context.confinement.mode)
+    commands: Sequence[Sequence[str]] = [command.argv for command in found.line.commands]
+    await context.authorise_commands(commands, text, reads=found.reads, writes=found.writes)
+    return Admitted(found.line, found.files)
 
 
 class Shell:

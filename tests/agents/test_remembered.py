@@ -19,6 +19,7 @@ from actors.agents.remembered import (
     from_text,
     restored,
     to_text,
+    uncovered,
 )
 
 
@@ -245,3 +246,41 @@ def test_what_there_is_no_room_for_is_said() -> None:
     assert after(full, text, said.append) is full
     [line] = said
     assert "exec 'p0'" in line and "and 2 more" in line and "256" in line
+
+
+# ── rules that cover what they came with ────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("act", "target", "globs", "left"),
+    [
+        (Act.write, "src/a", ["src/*"], []),
+        (Act.write, "src/a", ["secrets/*"], ["src/a"]),
+        (Act.write, "src/a", ["secrets/*", "src/*"], []),
+        (Act.net, "a.org:80", ["a.org"], []),
+        # Of a tool that nobody here knows, the target stands for all.
+        (Act.exec, "deploy now", ["deploy *"], []),
+    ],
+)
+def test_rules_cover_an_act_when_one_fits_its_target(act, target, globs, left):
+    assert uncovered([Remembered(act, glob) for glob in globs], act, target, [], Policy()) == left
+
+
+@pytest.mark.parametrize(
+    ("globs", "commands", "left"),
+    [
+        (["cat*"], ["cat a"], []),
+        (["cat *"], ["cat a"], ["cat"]),
+        (["cat"], ["cat a"], ["cat a"]),
+        (["cat*"], ["cat a", "wc -l"], ["wc", "wc -l"]),
+        (["cat*"], ["cat a", "ls b"], []),
+        (["env*"], ["env cat a"], ["cat", "cat a"]),
+        # A broad rule does not open what nobody can see into.
+        (["python*"], ["python -c 1"], ["python -c 1"]),
+        (["python", "python -c 1"], ["python -c 1"], []),
+    ],
+)
+def test_rules_cover_commands_when_nothing_of_them_is_asked_about_again(globs, commands, left):
+    policy = Policy().layer("operator").allow_exec("ls*")
+    given = [Remembered(Act.exec, glob) for glob in globs]
+    assert uncovered(given, Act.exec, " | ".join(commands), [each.split() for each in commands], policy) == left

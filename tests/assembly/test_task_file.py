@@ -343,6 +343,8 @@ PRICED = ['prices.m.input="1"', 'prices.m.output="1"']
         ([*CAPPED, *PRICED], []),
         ([*CAPPED, *PRICED, "agents.a.role=r"], []),
         ([*CAPPED, *PRICED, "agents.a.model=m", "agents.b.model=dear"], ["agents.b.model"]),
+        ([*CAPPED, *PRICED, "contract.routing={ downshift_under = 9, downshift_to = 'm' }"], []),
+        ([*CAPPED, *PRICED, "contract.routing={ downshift_under = 9, downshift_to = 'x' }"], ["contract.routing.downshift_to"]),
         ([*CAPPED, *PRICED, "provider={ kind = 'openai' }"], ["provider.model"]),
         # What a broken price would have said is not known, so nobody is told that it is missing.
         ([*CAPPED, *PRICED, "prices.m.input=1"], ['prices."m".input']),
@@ -429,7 +431,7 @@ UNSUPPORTED = {
     "max_parallel_reads": "1",
     "pause_scope": "tree",
     **dict.fromkeys(("mcp", "lsp", "plugins", "images"), '["x"]'),
-    **dict.fromkeys(("browser", "tools", "responder", "plan_gate", "reviewer", "tool_hooks", "routing", "web"), '"x"'),
+    **dict.fromkeys(("browser", "tools", "responder", "plan_gate", "reviewer", "tool_hooks", "web"), '"x"'),
 }
 
 

@@ -108,8 +108,15 @@ def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path, place:
     [waits] = inbox(place)
     slip = place.actors("approve", waits["id"], "--remember", "src/")
     assert slip.returncode == 2 and "--remember" in slip.stderr and "no path ends in a slash" in slip.stderr
+    other = place.actors("approve", waits["id"], "--remember", "secrets/*")
+    assert other.returncode == 2 and "--remember: 'secrets/*' does not cover what is asked for" in other.stderr
+    assert "asked again about write a.txt; write a rule that fits it" in other.stderr
+    typo = place.actors("approve", waits["id"], "--remember", "a[.txt")
+    assert typo.returncode == 2 and "no wildcard here" in typo.stderr
     assert [each["id"] for each in inbox(place)] == [waits["id"]], "nothing was decided"
-    assert place.actors("approve", waits["id"], "--remember", "*.md", "--remember", "*.txt").returncode == 0
+    approved = place.actors("approve", waits["id"], "--remember", "*.md", "--remember", "*.txt")
+    assert approved.returncode == 0
+    assert "from now on write *.txt is not asked about again in this run" in approved.stdout
     done = place.actors("resume", waits["run_id"], "--json")
     assert done.returncode == 0 and inbox(place) == []
     assert {"a.txt", "out.txt"} <= {each.name for each in tmp_path.iterdir()}
@@ -200,7 +207,8 @@ def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answ
     child, terminal = on_terminal(tmp_path)
     read_until(terminal, b"[?] ", 1)
     assert place.actors("approve", place.wait_until(ASKED)).returncode == 0
-    read_until(terminal, b"[?] ", 1)
+    told = read_until(terminal, b"[?] ", 1)
+    assert b"the answer to write a.txt is yes, given from elsewhere" in told
     os.write(terminal, b"y\n")
     seen = b""
     while True:
@@ -214,6 +222,35 @@ def test_what_is_asked_on_a_terminal_may_be_answered_elsewhere_and_the_next_answ
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, seen
     assert (tmp_path / "a.txt").exists() and (tmp_path / "out.txt").read_text() == "ok"
+
+
+def test_a_command_is_covered_by_rules_for_the_program_and_the_line(place: Any) -> None:
+    task(place, [answer(["exec", {"argv": ["cat", "task.toml"]}])]).actors("run", "task.toml", "--quiet")
+    [waits] = inbox(place)
+    half = place.actors("approve", waits["id"], "--remember", "cat *")
+    assert half.returncode == 2 and "asked again about exec cat;" in half.stderr, half.stderr
+    whole = place.actors("approve", waits["id"], "--json", "--remember", "cat *", "--remember", "cat")
+    assert whole.returncode == 0
+    assert json.loads(whole.stdout)["remembered"] == [{"act": "exec", "glob": "cat *"}, {"act": "exec", "glob": "cat"}]
+
+
+def test_of_a_redirection_the_question_shows_the_line_and_says_so(place: Any) -> None:
+    text = BASE + '[policy.defaults]\nexec = "allow"\n'
+    task(place, [answer(["shell", {"line": "echo hello > a.txt"}])], text).actors("run", "task.toml", "--quiet")
+    told = place.actors("inbox").stdout
+    assert "the line that would write it, 18 characters:\n  │ echo hello > a.txt" in told and "content," not in told
+
+
+def test_on_a_terminal_too_a_redirection_shows_its_line(tmp_path: Path, place: Any) -> None:
+    text = BASE.replace('approve = "defer"', 'approve = "ask"') + '[policy.defaults]\nexec = "allow"\n'
+    task(place, [answer(["shell", {"line": "echo hello > a.txt"}])], text)
+    child, terminal = on_terminal(tmp_path)
+    told = read_until(terminal, b"[?] ", 1)
+    os.write(terminal, b"n\n")
+    read_until(terminal, b"agents", 1)
+    os.close(terminal)
+    os.waitpid(child, 0)
+    assert b"the line that would write it, 18 characters:" in told and b"content," not in told
 
 
 def test_what_a_model_wants_to_write_stands_behind_a_margin(place: Any) -> None:

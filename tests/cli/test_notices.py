@@ -18,8 +18,8 @@ def log_all() -> None:
     logging.getLogger("actors.live").info("nobody reads this")
 
 
-HEARD = "runs.db is held by another process; still waiting\ntool exec raised\n"
-HELD = "runs.db: nothing more is written: full\nan end could not be stored: runs.db: database or disk is full\n"
+HEARD = "warning: runs.db is held by another process; still waiting\nwarning: tool exec raised\n"
+HELD = "error: runs.db: nothing more is written: full\nwarning: an end could not be stored: runs.db: database or disk is full\n"
 
 
 def test_what_is_logged_of_a_failed_store_is_not_told_beside_the_failure_itself(

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from actors.cli import viewing
 from actors.cli.following import show_live
 from actors.cli.live_picture import live_picture
 from actors.cli.main import cli
-from actors.cli.phrases import phrase, progress_line
+from actors.cli.phrases import of_check, phrase, progress_line
 from actors.cli.pictures import run_list, told_first
 from actors.containment.amounts import UNLIMITED
 from actors.containment.ledger_state import LedgerState
@@ -150,13 +151,28 @@ def test_the_tree_names_a_child_whose_criterion_could_not_be_checked(ran: Ran) -
 # ── the trace ───────────────────────────────────────────────────────────────────
 
 
+def test_a_trace_tells_the_list_of_what_is_to_be_done_at_the_step_that_noted_it(tmp_path: Path) -> None:
+    write_task(tmp_path)
+    notes = [["todo_write", {"items": [{"text": text, "status": status}]}] for text, status in (("a", "pending"), ("b\x1b", "done"))]
+    script = [{"calls": notes}, {"calls": [["list_dir", {"path": "."}]]}, {"calls": [["todo_write", {"items": []}]]}]
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    done = subprocess.run([*PROGRAM, "run", "task.toml", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    traced = Ran(tmp_path, json.loads(done.stdout)["run_id"], "", "").actors("trace", json.loads(done.stdout)["run_id"])
+    said = [line.partition("root: ")[2] for line in traced.splitlines()]
+    assert [line for line in said if re.match(r"step \d: (todo_write|list_dir)", line)] == [
+        "step 1: todo_write, todo_write; to do: [x] b?",
+        "step 2: list_dir",
+        "step 3: todo_write; to do: [the list is empty]",
+    ]
+
+
 def test_every_line_of_a_trace_says_more_than_its_kind(ran: Ran) -> None:
     lines = [line.partition(" ")[2] for line in ran.actors("trace", ran.run_id).splitlines()]
     kinds = {json.loads(line)["kind"] for line in ran.actors("trace", ran.run_id, "--json").splitlines()}
     assert not {line.partition(": ")[2] for line in lines} & kinds
     assert "root: step 1: used 120 tokens, 9,880 left" in lines
     assert "root: step 1: asks to write hello.txt" in lines
-    assert "root: step 1: the answer to write is no" in lines
+    assert "root: step 1: the answer to write hello.txt is no" in lines
     assert "root: step 2: calls conjure" in lines
 
 
@@ -205,9 +221,17 @@ def test_what_a_model_wrote_cannot_drive_the_terminal_of_who_reads_a_trace() -> 
     assert line.isprintable() and line.startswith("root: calls a")
 
 
-def test_progress_tells_of_a_check_only_when_it_could_not_be_made() -> None:
-    told = [progress_line({"path": "root", "kind": "gate", "step": 1, "verdict": verdict}) for verdict in ("failed", "errored")]
-    assert told == [None, "root: step 1: the criterion could not be checked"]
+def test_progress_tells_of_a_check_unless_it_passed() -> None:
+    verdicts = ("passed", "failed", "errored")
+    told = [progress_line({"path": "root", "kind": "gate", "step": 1, "verdict": verdict}) for verdict in verdicts]
+    words = ("did not pass", "could not be checked")
+    assert told == [None, *(f"root: step 1: the criterion {each}" for each in words)]
+
+
+def test_of_a_long_reason_the_beginning_and_the_last_line_are_told() -> None:
+    detail = "exit code 1\n" + "a line of dots\n" * 300 + "2 failed, 7 passed in 0.12s\n"
+    assert of_check("failed", detail) == "the criterion did not pass: exit code 1 … 2 failed, 7 passed in 0.12s"
+    assert len(of_check("failed", "x" * 5_000)) < 200 and len(of_check("errored", "x\n" * 5_000)) < 200
 
 
 # ── the list ────────────────────────────────────────────────────────────────────
