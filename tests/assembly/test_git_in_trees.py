@@ -262,7 +262,7 @@ async def test_the_tools_of_git_are_offered_where_a_repository_lies_in_the_works
         root.mkdir()
     # A named agent may keep one in either: it is a tool that there is.
     looker = Agents([AgentDef("looker", "you look").with_tools("git_status")])
-    task, model = TaskContract.workspace("root", root, Verification.none(), agents=looker), Scripted(["done"])
+    task, model = TaskContract.workspace("root", root, Verification.none(), agents=looker), Scripted([[]])
     await run_tree(task, model, Store.memory(), Policy.permissive(), ApproveAll(), LIMITS)
     offered = {spec.name for spec in model.requests[0].tools}
     git_tools = {tool.spec.name for tool in builtin_tools() if tool.spec.name.startswith("git_")}
