@@ -33,6 +33,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Brackets around an IPv6 address, or around the beginning of one.
 _SIX: Final = re.compile(r"\[[0-9a-f:.*?]+(?:%[\w.-]+)?\](?::[0-9*?]+)?")
 MOST_PORT: Final = 65_535
+# Where work trees lie in a workspace: each is one more copy of what is committed of it.
+TREES: Final = ".worktrees"
 _STARS: Final = re.compile(r"(?:\A|(?<=/))\*{2,}/|\*+")
 # At the beginning of a part, which a piece after ``**/`` must be.
 _PART: Final = "(?<![^/])"
@@ -154,6 +156,15 @@ def path_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
     whole = fold_target(target, platform)
     last = whole.rpartition("/")[2]
     return (whole, last) if last and last != whole else (whole,)
+
+
+def read_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
+    """Give the names by which a rule may close a path to reading: in a work tree, the one that it has there too."""
+    names = path_names(target, platform=platform)
+    if not names[0].startswith(f"{TREES}/"):
+        return names
+    _trees, _tree, inside = (*names[0].split("/", 2), "", "")[:3]
+    return (*names, inside) if inside else names
 
 
 def net_glob(glob: str) -> str:

@@ -238,9 +238,11 @@ class Policy:
         default = self.defaults.of(act)
         if not self._has_rules:
             return Decision(default)
-        names = SPELLINGS[act].names(target)
+        spelling = SPELLINGS[act]
+        names = spelling.names(target)
+        closing = names if spelling.closed_by is None else spelling.closed_by(target)
         for effect in _FROM_STRICT:
-            decision = self._first(act, effect, names)
+            decision = self._first(act, effect, names if effect is Effect.allow else closing)
             if decision is None:
                 continue
             if effect is Effect.ask and default is Effect.deny and not self._is_opened(act, names):

@@ -23,6 +23,7 @@ from actors.agents.globs import (
     path_glob,
     path_glob_problem,
     path_names,
+    read_names,
     set_problem,
 )
 from actors.agents.ports import Act
@@ -92,11 +93,13 @@ class Spelling:
     glob: Callable[[str], str]
     names: Callable[[str], tuple[str, ...]]
     problem: Callable[[str], str | None]
+    # What closes is held against more names than what opens.
+    closed_by: Callable[[str], tuple[str, ...]] | None = None
 
 
 _PATHS: Final = Spelling(path_glob, path_names, _path_problem)
 SPELLINGS: Final[dict[Act, Spelling]] = {
-    Act.read: _PATHS,
+    Act.read: attrs.evolve(_PATHS, closed_by=read_names),
     Act.write: _PATHS,
     Act.net: Spelling(net_glob, net_names, net_glob_problem),
     # Never normalised: a program is what the operator wrote, an agent is its name.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 
 from actors.agents.confining import confinement_of
+from actors.agents.globs import TREES
 from actors.agents.ports import Act
 from actors.errors import ToolFailed
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("actors.worktrees")
 
 # Where they lie in a workspace.
-FOLDER: Final = ".worktrees"
+FOLDER: Final = TREES
 # A name must be one that every file system and every ref can have.
 MOST_SLUG: Final = 32
 MOST_PARENT: Final = 60

@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from actors.agents.globs import GlobSet, path_glob, path_names
+from actors.agents.globs import GlobSet, path_glob, path_names, read_names
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act
 
@@ -199,10 +199,9 @@ class FileRules:
 
     def readable(self, name: str, *, is_directory: bool = False) -> bool:
         """Tell whether a file may be read. A directory is open unless a rule closes it: it holds only names."""
-        as_named = path_names(name)
-        if _fits(self._unread, as_named):
+        if _fits(self._unread, read_names(name)):
             return False
-        return is_directory or not self.is_closed or _fits(self._opened, as_named)
+        return is_directory or not self.is_closed or _fits(self._opened, path_names(name))
 
     def writable(self, name: str) -> bool:
         """Tell whether no rule keeps a file from being written."""

@@ -438,3 +438,13 @@ def test_the_json_form_is_plain_text_with_every_default_written_out():
         "defaults": {"read": "allow", "write": "allow", "exec": "allow", "net": "allow", "spawn": "allow"},
         "layers": [],
     }
+
+
+def test_what_may_not_be_read_may_not_be_read_of_a_work_tree_and_what_may_does_not_open_it():
+    policy = Policy((), Defaults(read=Effect.deny)).layer("op").allow_read("src/*").deny_read("src/vault/*").ask_read("src/b")
+    several = Policy.permissive().merge(policy.layer("more").allow_read(".worktrees/*"))
+    for tree in ("", ".worktrees/w-1/"):
+        seen = [several.explain(Act.read, f"{tree}src/{name}").effect.value for name in ("vault/a", "b", "c")]
+        assert seen == ["deny", "ask", "allow"]
+    assert policy.explain(Act.read, ".worktrees/w-1/src/c").effect is Effect.deny
+    assert several.explain(Act.read, ".worktrees/src/vault").effect is Effect.allow

@@ -304,3 +304,12 @@ def test_the_look_gives_way_to_others(root):
         return turns
 
     assert trio.run(main) > 10
+
+
+@covering
+async def test_what_may_not_be_read_is_hidden_in_work_trees_too(can, root, shell, under):
+    write(root, "conf/a.txt", ".worktrees/w-1/conf/a.txt", ".worktrees/w-1/b.txt")
+    policy = Policy.permissive().layer("op").deny_read("conf/*")
+    done = await shell("cd .worktrees/w-1; cat b.txt conf/a.txt; mv conf c; cat c/a.txt", root, under(policy=policy), can)
+    assert "canary of .worktrees/w-1/b.txt" in done.output
+    assert "canary of .worktrees/w-1/conf" not in done.output
