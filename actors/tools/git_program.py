@@ -36,7 +36,9 @@ _OFF: Final = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
-_FILTER: Final = re.compile(r"filter\.(?P<name>.+)\.(?:smudge|clean|process|required)", re.DOTALL)
+_FILTER: Final = re.compile(r"filter\.(?P<name>.*)\.(?:smudge|clean|process|required)", re.DOTALL)
+# Stands for what is no text: as such a name cannot be given back to git.
+_LOST: Final = "\ufffd"
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -124,12 +126,15 @@ class Git:
         Cancellation: as `run`.
 
         Raises:
-            ToolFailed: the settings cannot be read, or name too many.
+            ToolFailed: the settings cannot be read, or name too many, or one whose name is no text.
         """
         listed = await self.must("its settings cannot be read", "config", "--list", "--name-only", at=at)
         if listed.left_out:
             raise ToolFailed("its settings are too many to look through")
-        names = {found["name"] for line in listed.output.splitlines() if (found := _FILTER.fullmatch(line))}
+        # A name ends at LF and nowhere else: whatever else ends a line somewhere can stand in it.
+        names = {found["name"] for line in listed.output.split("\n") if (found := _FILTER.fullmatch(line))}
+        if any(_LOST in name for name in names):
+            raise ToolFailed("its settings name a filter by what is no text")
         if len(names) > MOST_FILTERS:
             raise ToolFailed(f"its settings name more than {MOST_FILTERS} filters")
         off = {f"filter.{name}.{what}": "" for name in names for what in ("smudge", "clean", "process")}

@@ -220,6 +220,30 @@ async def test_a_file_that_goes_through_a_filter_is_refused(repo, context):
     assert (await use("git_add", context, paths=[".gitattributes"])).changed
 
 
+@pytest.mark.parametrize("name", ["a\x0bb", "a\x0cb", "a\x1cb", "a\x85b", "a\u2028b", "a\u2029b", ""])
+async def test_a_filter_is_off_also_under_a_name_that_looks_like_two_lines_or_like_nothing(repo, context, name):
+    with (repo / ".git" / "config").open("a") as settings:
+        settings.write(f'[filter "{name}"]\n\tclean = touch ran; cat\n')
+    (repo / ".gitattributes").write_text(f"* filter={name}\n")
+    (repo / "a.txt").write_text("changed\n")
+    await use("git_status", context)
+    await use("git_diff", context)
+    with pytest.raises(ToolFailed, match="is kept through the filter"):
+        await use("git_add", context, paths=["a.txt"])
+    assert not (repo / "ran").exists()
+
+
+async def test_a_filter_whose_name_is_no_text_lets_no_git_run(repo, context):
+    with (repo / ".git" / "config").open("ab") as settings:
+        settings.write(b'[filter "a\xffb"]\n\tclean = touch ran; cat\n')
+    (repo / ".gitattributes").write_bytes(b"* filter=a\xffb\n")
+    (repo / "a.txt").write_text("changed\n")
+    for tool, arguments in (("git_status", {}), ("git_diff", {}), ("git_add", {"paths": ["a.txt"]})):
+        with pytest.raises(ToolFailed, match="a filter by what is no text"):
+            await use(tool, context, **arguments)
+    assert not (repo / "ran").exists()
+
+
 @pytest.mark.parametrize("under_way", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge"])
 async def test_what_is_under_way_is_not_ended_by_a_commit(repo, context, under_way):
     (repo / "a.txt").write_text("changed\n")
