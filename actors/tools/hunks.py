@@ -84,10 +84,15 @@ class _Reading:
 
     _lines: list[str]
     _at: int = 0
+    # Behind the last line that is not empty. Looked for once: it is asked at each line whether that was passed.
+    _end: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._end = max((place for place, line in enumerate(self._lines, 1) if line), default=0)
 
     def ended(self) -> bool:
         """Tell whether only empty lines are left."""
-        return not any(self._lines[self._at :])
+        return self._at >= self._end
 
     def _wrong(self, problem: str) -> ToolFailed:
         return ToolFailed(f"line {self._at + 1} of the patch {problem}")

@@ -1,6 +1,8 @@
 """A diff is applied as it says, whole, in the one place that it fits; anything else is refused and named."""
 
+import contextlib
 import difflib
+import time
 
 import pytest
 from hypothesis import example, given
@@ -246,3 +248,11 @@ def test_nothing_but_a_refusal_comes_of_any_text(patch: str, text: str) -> None:
 
 def test_a_hunk_may_be_made_without_a_patch() -> None:
     assert applied("a\nb\n", [Hunk(("a",), ("c", "d"))]) == "c\nd\nb\n"
+
+
+@pytest.mark.parametrize("patch", ["@@\n" + "\n" * 100_000 + "x", "\n" * 100_000 + "@@\n+x", "@@\n" + "+\n" * 100_000])
+def test_reading_a_patch_takes_time_as_it_has_lines_and_no_more(patch: str) -> None:
+    began = time.process_time()
+    with contextlib.suppress(ToolFailed):
+        parsed(patch, NAMES)
+    assert time.process_time() - began < 2
