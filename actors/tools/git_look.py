@@ -66,7 +66,7 @@ class GitStatus:
         # A name that is cut is another one.
         whole = listed.output if not listed.left_out else listed.output.partition("\n[... ")[0].rpartition("\n")[0]
         report = status_of(whole)
-        may, _ = split_readable(context, [change.path for change in report.changes])
+        may, may_not = split_readable(context, [change.path for change in report.changes])
         seen = set(may)
         shown = [f"{change.code} {one_line(change.path)}" for change in report.changes if change.path in seen]
         lines = [one_line(where(report)), *(shown[:MOST_SHOWN] or ["[nothing differs]"])]
@@ -74,7 +74,7 @@ class GitStatus:
             lines.append("[there are more changes than are looked through]")
         elif len(shown) > MOST_SHOWN:
             lines.append(f"[{MOST_SHOWN} of {len(shown)} changes shown]")
-        lines += kept_out(len(report.changes) - len(shown))
+        lines += kept_out(len(may_not))
         return Observation(ObservationKind.tool, "git status", "\n".join((*lines, *notes)))
 
 

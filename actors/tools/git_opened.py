@@ -23,6 +23,7 @@ from actors.tools.output import one_line
 from actors.tools.paths import Workspace, shown
 from actors.tools.process import Finished, Status
 from actors.tools.sandbox import boundary
+from actors.tools.sandbox_grants import is_below
 
 # What is only looked through; more of it is said to be more.
 LISTED_BYTES: Final = 4_000_000
@@ -138,10 +139,16 @@ def only(paths: Sequence[str]) -> list[str]:
 def split_readable(
     context: ToolContext, paths: Sequence[str], allowed: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Split paths in those that the agent may read, and those that it may not; ``allowed`` were judged before."""
+    """Split paths in those that the agent may read, and those that it may not; ``allowed`` were judged before.
+
+    The store of the run is in neither: commands have nothing to do with it, and it is no work.
+    """
     may: list[str] = []
     may_not: list[str] = []
+    root, store = os.path.realpath(context.root), context.confinement.hidden
     for path in paths:
+        if any(is_below(f"{root}/{path}", place) for place in store):
+            continue
         (may if path in allowed or context.may_read(clean(path)) else may_not).append(path)
     return may, may_not
 

@@ -24,6 +24,7 @@ import trio
 from actors.agents.confinement import Confinement
 from actors.agents.contract import ExecSandbox
 from actors.agents.policy import Policy
+from actors.agents.worktrees import FOLDER
 from actors.tools.sandbox_grants import MOST_COVERED, FileRules, Grants, all_above, ancestors, grants_of, is_below
 from actors.tools.sandbox_plan import Backend, Capabilities, Plan, plan_sandbox
 from actors.tools.walking import SKIPPED_DIRECTORIES
@@ -53,10 +54,13 @@ async def planned(confinement: Confinement, root: str, can: Capabilities) -> Pla
     own = confinement.hidden
     grants = attrs.evolve(grants, hidden=(*grants.hidden, *own), held=(*grants.held, *all_above(own)))
     look = Look(root, FileRules(confinement.policy))
+    outside: tuple[str, ...] = ()
     if confinement.mode is not ExecSandbox.full_access and look.rules.exist:
         for _ in look.steps():
             await trio.lowlevel.checkpoint()
         grants = look.added_to(grants)
+        closed, outside = await _closed_above(root, look.rules)
+        grants = attrs.evolve(grants, hidden=(*grants.hidden, *closed))
     plan = chosen(confinement.mode, existing(grants, root), root, can)
     if plan.mode is ExecSandbox.full_access and not confinement.policy.is_permissive:
         return attrs.evolve(plan, not_held=(*plan.not_held, _NO_RULES))
@@ -67,7 +71,27 @@ async def planned(confinement: Confinement, root: str, can: Capabilities) -> Pla
     if confinement.mode is not None and plan.problem is None and (problem := look.problem) is not None:
         return attrs.evolve(plan, problem=f"{plan.mode} cannot be held here: {problem}")
     above = [f"read of {path}, in which the workspace lies" for path in grants.hidden if root.startswith(path + "/")]
-    return attrs.evolve(plan, not_held=(*plan.not_held, *look.not_held, *above))
+    return attrs.evolve(plan, not_held=(*plan.not_held, *look.not_held, *outside, *above))
+
+
+async def _closed_above(root: str, rules: FileRules) -> tuple[list[str], tuple[str, ...]]:
+    """Give what is closed in the workspace that a work tree lies in, and what of it is not held; nothing for others.
+
+    Whoever works in the tree has the rules of those who work above, and is no wider than they are.
+
+    Cancellation: nothing was started.
+    """
+    workspace, folder = os.path.split(os.path.dirname(root))
+    if folder != FOLDER:
+        return [], ()
+    look = Look(workspace, rules)
+    try:
+        for _ in look.steps():
+            await trio.lowlevel.checkpoint()
+    except OSError:
+        look.missed.append("denied files in the workspace above, which cannot be listed")
+    places = grants_of(rules.policy, workspace, home_directory()).hidden
+    return look.hidden_beside(root, places), look.not_held
 
 
 def plan_problem(mode: ExecSandbox, policy: Policy, root: str, can: Capabilities) -> str | None:
@@ -221,6 +245,11 @@ class Look:
             protected=(*grants.protected, *(f"{self.root}/{name}" for name in protected)),
             held=(*grants.held, *(f"{self.root}/{name}" for name in self._held(hidden, protected))),
         )
+
+    def hidden_beside(self, inner: str, places: Iterable[str]) -> list[str]:
+        """Give what is closed here, ``places`` too, beside ``inner``: that has a look of its own."""
+        found = (*places, *(f"{self.root}/{name}" for name in self.hidden[:MOST_COVERED]))
+        return [path for path in found if not is_below(path, inner) and not is_below(inner, path)]
 
     def _held(self, hidden: Iterable[str], protected: Iterable[str]) -> tuple[str, ...]:
         rules = self.rules

@@ -267,3 +267,15 @@ async def test_the_tools_of_git_are_offered_where_a_repository_lies_in_the_works
     offered = {spec.name for spec in model.requests[0].tools}
     git_tools = {tool.spec.name for tool in builtin_tools() if tool.spec.name.startswith("git_")}
     assert len(git_tools) == 6 and offered & git_tools == (git_tools if repository else set())
+
+
+async def test_the_store_of_a_run_that_lies_in_its_workspace_is_neither_told_of_nor_staged(tmp_path: Path) -> None:
+    root = begin(tmp_path / "work")
+    (root / "more.txt").write_text("more\n")
+    calls = [("git_status", {}), ("git_add", {"paths": ["."]}), ("git_commit", {"message": "more"})]
+    task = TaskContract.workspace("root", root, Verification.none())
+    async with Store.open(root / "runs.db") as store:
+        result = await run_tree(task, Scripted([calls, []]), store, Policy.permissive(), ApproveAll(), LIMITS)
+        told = [each.text for each in store.observations(result.run_id)]
+    assert "more.txt" in told[0] and "runs.db" not in told[0] and "left out" not in told[0]
+    assert git(root, "show", "--name-only", "--format=%s") == "more\n\nmore.txt"

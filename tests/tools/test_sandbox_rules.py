@@ -219,6 +219,28 @@ async def test_full_access_says_that_no_rule_binds(root, shell, under, told):
     assert [each.net for each in told] == ["not_held", "open"]
 
 
+@covering
+@pytest.mark.parametrize("mode", [READ_ONLY, WRITE])
+async def test_whoever_works_in_a_work_tree_reads_nothing_that_is_closed_in_the_workspace_above(mode, can, root, shell, under):
+    write(root, ".env", "conf/a.txt", "open.txt", ".worktrees/w-1/src/a.txt", ".worktrees/w-2/.env")
+    tree = root / ".worktrees" / "w-1"
+    policy = Policy.default().layer("op").deny_read("conf/*")
+    done = await shell("cd ../..; cat .env conf/a.txt .worktrees/w-2/.env", tree, under(mode, policy), can)
+    assert "canary" not in done.output
+    done = await shell("cat ../../open.txt src/a.txt", tree, under(mode, policy), can)
+    assert done.output == "canary of open.txt\ncanary of .worktrees/w-1/src/a.txt\n"
+
+
+@covering
+async def test_what_is_closed_above_by_default_closes_nothing_in_a_work_tree(can, root, shell, under):
+    write(root, "src/a.txt", "other.txt", ".worktrees/w-1/src/b.txt", ".worktrees/w-1/other.txt")
+    tree = root / ".worktrees" / "w-1"
+    done = await shell("cat src/b.txt ../../src/a.txt other.txt ../../other.txt", tree, under(), can)
+    assert sorted(line for line in done.output.splitlines() if "canary" in line) == [
+        "canary of .worktrees/w-1/src/b.txt", "canary of src/a.txt"
+    ]
+
+
 # ── attacks on what is covered ──────────────────────────────────────────────
 
 
