@@ -9,16 +9,18 @@ import os
 import stat
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import attrs
+import trio
 
 from actors.agents.contract import ExecSandbox
 from actors.agents.entry_text import clean
 from actors.agents.ports import ToolContext
 from actors.tools.git_program import Git, filter_names, went_well
-from actors.tools.git_repository import whole_repository
+from actors.tools.git_repository import is_there, whole_repository
+from actors.tools.leftovers import has_proc, writers
 from actors.tools.output import one_line
 from actors.tools.paths import Workspace, shown
 from actors.tools.process import Finished, Status
@@ -28,6 +30,8 @@ from actors.tools.sandbox_grants import is_below
 # What is only looked through; more of it is said to be more.
 LISTED_BYTES: Final = 4_000_000
 MOST_SHOWN: Final = 200
+# How long a lock that a cut git has left is looked after.
+LOCK_SECONDS: Final = 2.0
 _NOTHING: Final[Mapping[str, str]] = {}
 _READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
 _NAMES: Final = {"core.quotePath": "true", "i18n.logOutputEncoding": "UTF-8", "i18n.commitEncoding": "UTF-8"}
@@ -68,7 +72,15 @@ class Repository:
         Raises:
             ToolFailed: it did not go well; says ``what``.
         """
-        return await self._git.must(what, *arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+        lock = f"{self.at}/index.lock"
+        free = not is_there(lock)
+        try:
+            return await self._git.must(what, *arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+        finally:
+            # Git takes its own lock away, unless it was cut. One that was there before is somebody else's.
+            if free and is_there(lock):
+                with trio.move_on_after(LOCK_SECONDS, shield=True):
+                    await _unlocked(lock)
 
     async def commit_at(self, name: str) -> str | None:
         """Give the commit that a ref names; None where there is none.
@@ -90,6 +102,16 @@ class Repository:
     def filters(self) -> set[str]:
         """Name the filters of files that its settings name; none of them is run."""
         return filter_names(self.off)
+
+
+async def _unlocked(lock: str) -> None:
+    """Take away a lock that nobody holds; a live git keeps its lock open.
+
+    Cancellation: it stays.
+    """
+    if has_proc() and not await writers(lock):
+        with suppress(OSError):
+            os.unlink(lock)
 
 
 @asynccontextmanager

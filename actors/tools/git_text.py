@@ -120,12 +120,20 @@ def commits_of(output: str) -> list[Commit]:
     return found
 
 
+# Words of git for an attribute that names nothing.
+_NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
+
+
 def filtered_by(output: str, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Read from `git check-attr filter` which paths go through one of these filters, and which."""
+    """Read from `git check-attr filter` which paths go through a filter, and which.
+
+    ``names`` are those that the settings of the repository describe. One that they do not is
+    described elsewhere, by the settings of a person: git-lfs usually is.
+    """
     found = []
     for line in output.split("\n"):
         path, mark, name = line.rpartition(": filter: ")
-        if mark and name in names:
+        if mark and (name in names or name not in _NO_FILTER):
             found.append((unquoted(path), name))
     return found
 

@@ -148,7 +148,7 @@ def _reap(number: int) -> None:
 
 
 async def writers(pipe: str) -> list[int]:
-    """Find who can still write to a pipe, given as /proc names it; never ourselves.
+    """Find who can still write to a pipe or a file, given as /proc names it; never ourselves.
 
     Cancellation: nothing was found.
     """

@@ -76,9 +76,11 @@ def test_commits_are_read_with_the_whole_of_their_words() -> None:
     assert (first.name, first.parents, first.message) == ("def", "", "first")
 
 
-def test_only_filters_that_are_named_count() -> None:
-    told = 'a.bin: filter: lfs\nb.txt: filter: unspecified\n"odd: filter: x": filter: lfs\n'
-    assert filtered_by(told, ["lfs"]) == [("a.bin", "lfs"), ("odd: filter: x", "lfs")]
+def test_every_filter_counts_and_what_names_none_does_not() -> None:
+    told = 'a.bin: filter: lfs\nb.txt: filter: unspecified\n"odd: filter: x": filter: own\nc: filter: unset\nd: filter: set\n'
+    assert filtered_by(told, []) == [("a.bin", "lfs"), ("odd: filter: x", "own")]
+    # One may be called so.
+    assert filtered_by(told, ["unset"])[-1] == ("c", "unset")
 
 
 @pytest.mark.parametrize("name", ["main", "fix/a-b_c.d", "v1.0", "a" * 100])

@@ -233,6 +233,30 @@ async def test_a_filter_is_off_also_under_a_name_that_looks_like_two_lines_or_li
     assert not (repo / "ran").exists()
 
 
+async def test_a_lock_that_a_cut_command_left_is_taken_away_and_that_of_somebody_else_is_not(repo, context):
+    (repo / "big.bin").write_bytes(os.urandom(80_000_000))
+    (repo / "a.txt").write_text("changed\n")
+    with pytest.raises(ToolFailed, match="git add failed"):
+        await use("git_add", attrs.evolve(context, exec_timeout=0.4), paths=["big.bin"])
+    assert not (repo / ".git" / "index.lock").exists()
+    assert (await use("git_add", context, paths=["a.txt"])).changed
+    (repo / ".git" / "index.lock").touch()
+    (repo / "a.txt").write_text("again\n")
+    with pytest.raises(ToolFailed, match=r"index\.lock"):
+        await use("git_add", context, paths=["a.txt"])
+    assert (repo / ".git" / "index.lock").exists()
+
+
+async def test_a_file_that_goes_through_a_filter_of_a_person_is_refused_too(repo, context):
+    # As git-lfs is set up mostly: the repository's own settings say nothing of it.
+    (repo / ".gitattributes").write_text("*.lfs filter=lfs diff=lfs\n*.txt -filter\n")
+    (repo / "big.lfs").write_text("much\n")
+    (repo / "a.txt").write_text("changed\n")
+    with pytest.raises(ToolFailed, match=r"\"big\.lfs\" is kept through the filter \"lfs\""):
+        await use("git_add", context, paths=["."])
+    assert (await use("git_add", context, paths=["a.txt", ".gitattributes"])).changed
+
+
 async def test_a_filter_whose_name_is_no_text_lets_no_git_run(repo, context):
     with (repo / ".git" / "config").open("ab") as settings:
         settings.write(b'[filter "a\xffb"]\n\tclean = touch ran; cat\n')
