@@ -96,7 +96,7 @@ class GitAdd:
             await _need_no_filter(repository, may)
             ours = await context.intend(_INDEX, digest(line.encode(errors="surrogatepass")), changes=bool(may))
             if may:
-                await _stage(repository, may, asked_note(context, paths))
+                await _stage(repository, may, asked_note(context, paths), again=ours)
             # Not what was done just now: a call that is run again says what it said before.
             staged = await _staged(repository, context, paths) if may or ours else _NOTHING
         lines = staged + kept_out(len(may_not))
@@ -156,8 +156,8 @@ def _as_line(name: str) -> bytes:
     return b'"' + b"".join(written) + b'"\n'
 
 
-async def _stage(repository: Repository, paths: Sequence[str], notes: Sequence[str]) -> None:
-    """Stage exactly these, all or none; ``notes`` may say why that fails.
+async def _stage(repository: Repository, paths: Sequence[str], notes: Sequence[str], *, again: bool) -> None:
+    """Stage exactly these, all or none; ``notes`` may say why that fails, ``again`` that it was begun before.
 
     Cancellation: all or none.
 
@@ -167,7 +167,7 @@ async def _stage(repository: Repository, paths: Sequence[str], notes: Sequence[s
     names = b"".join(os.fsencode(each) + b"\0" for each in paths)
     how = ("--add", "--remove", "--replace", "-z", "--stdin")
     try:
-        await repository.change("git add failed", "update-index", *how, stdin=names)
+        await repository.change("git add failed", "update-index", *how, again=again, stdin=names)
     except ToolFailed as error:
         raise ToolFailed("\n".join((str(error), *notes))) from None
 

@@ -64,8 +64,8 @@ class Repository:
         settings, given = {**self.off, **_NAMES, **off}, {**_READING, **more}
         return await self._git.lines(what, *arguments, at=self.at, off=settings, more=given, **options)
 
-    async def change(self, what: str, *arguments: str, **options: Any) -> Finished:
-        """Run what changes the repository.
+    async def change(self, what: str, *arguments: str, again: bool = False, **options: Any) -> Finished:
+        """Run what changes the repository; ``again`` says that a process ran it which is gone: its lock may be there.
 
         Cancellation: it was done, or not; no process of it is left.
 
@@ -73,6 +73,8 @@ class Repository:
             ToolFailed: it did not go well; says ``what``.
         """
         lock = f"{self.at}/index.lock"
+        if again and is_there(lock):
+            await _unlocked(lock)
         free = not is_there(lock)
         try:
             return await self._git.must(what, *arguments, at=self.at, off={**self.off, **_NAMES}, **options)

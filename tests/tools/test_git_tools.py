@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +247,23 @@ async def test_a_lock_that_a_cut_command_left_is_taken_away_and_that_of_somebody
     with pytest.raises(ToolFailed, match=r"index\.lock"):
         await use("git_add", context, paths=["a.txt"])
     assert (repo / ".git" / "index.lock").exists()
+
+
+@contextmanager
+def held_by_somebody(lock: Path) -> Iterator[None]:
+    with lock.open("w") as held, subprocess.Popen(["sleep", "60"], stdout=held) as holder:
+        yield
+        holder.kill()
+
+
+async def test_a_call_that_a_process_which_is_gone_began_takes_its_lock_away_unless_somebody_holds_it(repo, context):
+    lock = repo / ".git" / "index.lock"
+    (repo / "a.txt").write_text("changed\n")
+    again = attrs.evolve(context, noted=(digest(b"git add -- a.txt"), True))
+    with held_by_somebody(lock), pytest.raises(ToolFailed, match=r"index\.lock"):
+        await use("git_add", again, paths=["a.txt"])
+    assert lock.exists()
+    assert (await use("git_add", again, paths=["a.txt"])).text.startswith("staged 1 files") and not lock.exists()
 
 
 async def test_a_file_that_goes_through_a_filter_of_a_person_is_refused_too(repo, context):
