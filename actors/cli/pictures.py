@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -62,8 +63,9 @@ def _agent_line(agent: RunRecord, refused: Sequence[str], check: LastCheck | Non
         line.append(f"\n  {shortened(agent.error, 100)}", "red")
     if check is not None and _counts(check, agent.outcome):
         line.append(f"\n  ✗ {of_check(check.verdict, check.detail)}", "yellow")
-    for cap in refused:
-        line.append(f"\n  ✗ one more spawn was refused by the ceiling on {cap}", "yellow")
+    for cap, times in Counter(refused).items():
+        spawns = "one more spawn was" if times == 1 else f"{times} more spawns were"
+        line.append(f"\n  ✗ {spawns} refused by the ceiling on {cap}", "yellow")
     return line
 
 
