@@ -167,11 +167,15 @@ async def note_dependencies(loop: Loop) -> None:
     Cancellation: nothing was noted.
 
     Raises:
-        ConfigError: a model wrote the check, and globs that protect nothing: its agent ends with that.
+        ConfigError: a model wrote the check, and globs that protect nothing or a file outside the workspace: its
+            agent ends with that.
     """
     case = case_of(loop, 0)
     of, files = pinned_by(case.contract.verify), case.files
-    if of is None or files is None or case.store.pins(case.run_id) is not None:
+    if files is None or case.store.pins(case.run_id) is not None:
+        return
+    if of is None:
+        await _look_outside(loop, case, files)
         return
     try:
         pins = await files.pin(case.contract.verify, case.root)
@@ -184,6 +188,17 @@ async def note_dependencies(loop: Loop) -> None:
         # Looked at before the start; whoever took the files away since has no check.
         pins = Pins(of, problem="; ".join(useless[:MOST_NAMED]))
     await loop.recorder.append(Pinned(case.run_id, pins.to_json()))
+
+
+async def _look_outside(loop: Loop, case: Case, files: JudgedFiles) -> None:
+    """Refuse a model's check of files that lie outside the workspace, while the work has not begun."""
+    past = loop.agent.past
+    # The operator's is looked at before the start. Of work that goes on, a link on the way may be another by now.
+    if case.trusted or (past is not None and past.last_step > 0):
+        return
+    outside = (await files.pin(case.contract.verify, case.root)).outside
+    if outside:
+        raise ConfigError(*((key, bounded(clean(why), 400)) for key, why in outside[:MOST_NAMED]))
 
 
 def _useless(case: Case, pins: Pins) -> list[str]:

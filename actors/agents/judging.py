@@ -61,7 +61,8 @@ class Pins:
 
     ``programs`` are kept apart from ``files``: among them a new one changes something only
     where it is put before another. What follows ``problem`` is of this look alone and is not stored:
-    ``stamps``; ``useless``, globs that protect nothing, and why; and ``to_come``, plain paths that no file has.
+    ``stamps``; ``useless``, globs that protect nothing, and why; ``to_come``, plain paths that no file has; and
+    ``outside``, the keys of files that lie outside the workspace, and why that is.
     """
 
     of: str
@@ -71,6 +72,7 @@ class Pins:
     stamps: Mapping[str, Stamp] = attrs.field(factory=dict, eq=False)
     useless: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     to_come: tuple[str, ...] = attrs.field(default=(), eq=False)
+    outside: tuple[tuple[str, str], ...] = attrs.field(default=(), eq=False)
 
     def to_json(self) -> str:
         """Give the text that is stored."""

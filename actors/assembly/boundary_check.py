@@ -11,15 +11,15 @@ from actors.agents.contract import TaskContract
 from actors.agents.judging import Pins
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, JudgedFiles
-from actors.agents.verification import CommandPasses, EachCompiles, Verification, WorkspaceFileContains
+from actors.agents.verification import CommandPasses, EachCompiles, Verification
 from actors.errors import ConfigError, ToolFailed
 from actors.tools.compiling import CHECKERS, PYTHON, checker_of
+from actors.tools.named_files import Places, files_outside, named_files, unresolved
 from actors.tools.paths import Workspace
 from actors.tools.sandbox import sandbox_problem
 
 log = logging.getLogger("actors.task")
 
-Places = tuple[tuple[str, str], ...]
 ERRORED_EACH: Final = "until that changes, the check is errored after each step"
 
 
@@ -126,46 +126,26 @@ def _without_checker(files: Sequence[str], root: str) -> str | None:
     return None
 
 
-def _named(contract: TaskContract) -> list[tuple[str, str]]:
+def _named(contract: TaskContract) -> Places:
     """Give the files of the workspace that a check names, with their keys."""
-    verify = contract.verify
-    if contract.root is None:
-        return []
-    if isinstance(verify, WorkspaceFileContains):
-        return [("contract.verify.file", verify.file)]
-    if isinstance(verify, EachCompiles):
-        return [(f"contract.verify.files[{place}]", file) for place, file in enumerate(verify.files)]
-    return []
+    return () if contract.root is None else _keyed(named_files(contract.verify))
 
 
-def _outside(contract: TaskContract) -> list[tuple[str, str]]:
-    """Find files that a check names outside the workspace. What only a link leads there may be mended yet."""
-    root = str(contract.root)
-    return [(key, why) for key, file in _named(contract) if _goes_out(root, file) and (why := _why(root, file))]
+def _outside(contract: TaskContract) -> Places:
+    return () if contract.root is None else _keyed(files_outside(contract.verify, str(contract.root)))
+
+
+def _keyed(places: Places) -> Places:
+    return tuple((f"contract.{key}", text) for key, text in places)
 
 
 def _unread(contract: TaskContract, policy: Policy) -> list[tuple[str, str]]:
     """Find files that a check names and that it may not read."""
     root = str(contract.root)
-    found = [(key, file) for key, file in _named(contract) if not _why(root, file)]
+    found = [(key, file) for key, file in _named(contract) if not unresolved(root, file)]
     denied = [each for each in found if _effect(policy, root, each[1]) is not Effect.allow]
     return [(key, f"the policy does not let {file} be read: {ERRORED_EACH}") for key, file in denied]
 
 
 def _effect(policy: Policy, root: str, file: str) -> Effect:
     return policy.explain(Act.read, Workspace(root).resolve(file)).effect
-
-
-def _why(root: str, file: str) -> str:
-    try:
-        Workspace(root).resolve(file)
-    except ToolFailed as error:
-        return str(error)
-    return ""
-
-
-def _goes_out(root: str, file: str) -> bool:
-    """Tell whether a path goes above the workspace by its own parts, whatever is a link on its way."""
-    path = os.path.normpath(os.path.join(os.path.abspath(root), file))
-    bases = (os.path.abspath(root), os.path.realpath(root))
-    return all(not f"{path}/".startswith(f"{base.rstrip('/')}/") for base in bases)

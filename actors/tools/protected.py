@@ -40,6 +40,7 @@ from actors.agents.judging import (
 from actors.agents.verification import CommandPasses, Verification
 from actors.agents.worktrees import FOLDER
 from actors.errors import ConfigError, ToolFailed
+from actors.tools.named_files import files_outside
 from actors.tools.output import foreign_kind
 from actors.tools.paths import Workspace, shown
 from actors.tools.process import environment
@@ -62,7 +63,7 @@ class WorkspaceFiles:
         self._most = (most_files, most_bytes, most_seen)
 
     async def pin(self, criterion: Verification, root: str) -> Pins:
-        """Look at what a check depends on; nothing for a kind that depends on nothing.
+        """Look at what a check depends on; for a kind that depends on nothing, only at where the files are it names.
 
         Cancellation: nothing is left open.
 
@@ -71,7 +72,7 @@ class WorkspaceFiles:
         """
         of = pinned_by(criterion)
         if of is None:
-            return Pins("")
+            return Pins("", outside=files_outside(criterion, root))
         assert isinstance(criterion, CommandPasses), "only commands depend on files"
         try:
             looking = _Looking(Workspace(root).root, *self._most)

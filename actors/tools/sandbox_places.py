@@ -15,7 +15,7 @@ What would be got wrong:
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -50,16 +50,31 @@ async def planned(confinement: Confinement, root: str, can: Capabilities) -> Pla
     """
     if confinement.apart_from is not None:
         return _apart(confinement, confinement.apart_from, can)
+    planning = _planning(confinement, root, can)
+    while True:
+        try:
+            next(planning)
+        except StopIteration as done:
+            plan: Plan = done.value
+            return plan
+        await trio.lowlevel.checkpoint()
+
+
+def _planning(confinement: Confinement, root: str, can: Capabilities) -> Generator[None, None, Plan]:
+    """Plan, and give way now and then: so that it is the same for a command and before all of them.
+
+    Raises:
+        OSError: the workspace cannot be listed.
+    """
     grants = grants_of(confinement.policy, root, home_directory())
     own = confinement.hidden
     grants = attrs.evolve(grants, hidden=(*grants.hidden, *own), held=(*grants.held, *all_above(own)))
     look = Look(root, FileRules(confinement.policy))
     outside: tuple[str, ...] = ()
     if confinement.mode is not ExecSandbox.full_access and look.rules.exist:
-        for _ in look.steps():
-            await trio.lowlevel.checkpoint()
+        yield from look.steps()
         grants = look.added_to(grants)
-        closed, outside = await _closed_above(root, look.rules)
+        closed, outside = yield from _closed_above(root, look.rules)
         grants = attrs.evolve(grants, hidden=(*grants.hidden, *closed))
     plan = chosen(confinement.mode, existing(grants, root), root, can)
     if plan.mode is ExecSandbox.full_access and not confinement.policy.is_permissive:
@@ -74,20 +89,17 @@ async def planned(confinement: Confinement, root: str, can: Capabilities) -> Pla
     return attrs.evolve(plan, not_held=(*plan.not_held, *look.not_held, *outside, *above))
 
 
-async def _closed_above(root: str, rules: FileRules) -> tuple[list[str], tuple[str, ...]]:
+def _closed_above(root: str, rules: FileRules) -> Generator[None, None, tuple[list[str], tuple[str, ...]]]:
     """Give what is closed in the workspace that a work tree lies in, and what of it is not held; nothing for others.
 
     Whoever works in the tree has the rules of those who work above, and is no wider than they are.
-
-    Cancellation: nothing was started.
     """
     workspace, folder = os.path.split(os.path.dirname(root))
     if folder != FOLDER:
         return [], ()
     look = Look(workspace, rules)
     try:
-        for _ in look.steps():
-            await trio.lowlevel.checkpoint()
+        yield from look.steps()
     except OSError:
         look.missed.append("denied files in the workspace above, which cannot be listed")
     places = grants_of(rules.policy, workspace, home_directory()).hidden
@@ -99,15 +111,16 @@ def plan_problem(mode: ExecSandbox, policy: Policy, root: str, can: Capabilities
     plan = chosen(mode, existing(grants_of(policy, root, home_directory()), root), root, can)
     if plan.problem is not None or mode is ExecSandbox.full_access:
         return plan.problem
-    look = Look(root, FileRules(policy))
-    # What only denies is held as far as it is looked at; no need to look twice.
-    if look.rules.is_closed:
-        try:
-            deque(look.steps(), maxlen=0)
-        except OSError:
-            # There is no workspace yet; said by whoever needs it.
-            return None
-    return None if look.problem is None else f"{mode} cannot be held here: {look.problem}"
+    planning = _planning(Confinement(mode, policy), root, can)
+    try:
+        while True:
+            next(planning)
+    except StopIteration as done:
+        found: Plan = done.value
+        return found.problem
+    except OSError:
+        # There is no workspace yet; said by whoever needs it.
+        return None
 
 
 def _apart(confinement: Confinement, workspace: str, can: Capabilities) -> Plan:

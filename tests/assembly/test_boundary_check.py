@@ -19,6 +19,7 @@ from actors.store.store import Store
 from actors.testing.goal_model import call
 from actors.tools import compiling
 from actors.tools.protected import WorkspaceFiles
+from actors.tools.sandbox import detect
 
 FILES = WorkspaceFiles()
 
@@ -109,3 +110,21 @@ async def test_all_that_a_run_would_be_refused_for_is_told_together(work: Path, 
     )
     problems, notes = await problems_here(contract, Policy.default(), FILES)
     assert [place for place, _text in problems] == ["contract.exec_sandbox", "contract.verify.file"] and notes == ()
+
+
+@pytest.mark.skipif(not detect().landlock and detect().bubblewrap is None, reason="no sandbox can be had here")
+async def test_more_closed_files_than_can_be_covered_are_refused_before_the_start_of_a_named_mode(work: Path) -> None:
+    for number in range(1_001):
+        (work / str(number)).mkdir()
+        (work / str(number) / ".env").write_text("")
+    contract = TaskContract.workspace("g", work, Verification.none()).with_exec_sandbox(ExecSandbox.workspace_write)
+    store, model = Store.memory(), Scripted([])
+    said = "1,001 denied files and directories above them, and 1,000 can be covered; deny the directories"
+    with pytest.raises(ConfigError, match=said) as refused:
+        await run_with(contract, model, store, Policy.default(), ApproveAll())
+    assert [place for place, _text in refused.value.problems] == ["contract.exec_sandbox"]
+    assert store.runs() == [] and model.calls == 0
+    problems, _ = await problems_here(contract, Policy.default(), FILES)
+    assert problems == refused.value.problems
+    (work / "0" / ".env").unlink()
+    assert await problems_here(contract, Policy.default(), FILES) == ((), ())

@@ -327,6 +327,22 @@ async def test_a_resume_compares_with_what_stood_there_first(tmp_path: Path, wor
     bench.check()
 
 
+async def test_a_child_that_has_worked_goes_on_though_a_link_leads_its_check_out_by_now(tmp_path: Path, work: Path) -> None:
+    (work / "a" / "b").mkdir(parents=True)
+    os.symlink("a/b", work / "l")
+    verify = {"kind": "workspace_file_contains", "file": "l/../../later.txt", "needle": "ok"}
+    answers = {
+        "root": [[spawn("child", verify=verify, max_steps=3)], "done"],
+        "child": [[call("list_dir", path=".")], [sh("rm l; ln -s a l")], [call("list_dir", path=".")]],
+    }
+    contract = TaskContract.workspace("root", work, Verification.none()).with_max_steps(3)
+    bench = Bench(tmp_path, answers, contract=contract)
+    assert await bench.begin(death=Death(when=lambda rows: wrote(rows) and (work / "l").readlink() == Path("a"))) is None
+    assert await bench.go_on() is not None
+    assert bench.sql("SELECT outcome FROM runs WHERE goal = 'child'") == ["step_cap_reached"]
+    assert bench.sql("SELECT verdict FROM gate_attempts")[-1] == "errored"
+
+
 async def test_what_was_noted_and_cannot_be_read_is_no_permission(tmp_path: Path, work: Path) -> None:
     bench = bench_of(tmp_path, work, protect=True)
     await bench.begin(death=Death(when=wrote))
@@ -399,6 +415,39 @@ async def test_a_childs_globs_that_no_policy_would_take_are_refused_and_cost_not
     result, store = await tree_of(work, answers_of([call("list_dir", path=".")], verify), Verification.none())
     assert store.children(result.run_id) == []
     assert "can match nothing" in store.observations(result.run_id)[0].text
+
+
+@pytest.mark.parametrize("file", ["../x.py", "/etc/x.py", "tests/../../x.py", "{work}/../x.py"])
+@pytest.mark.parametrize("kind", ["contains", "compiles"])
+async def test_a_child_whose_check_names_a_file_outside_the_workspace_ends_before_it_begins(
+    work: Path, file: str, kind: str
+) -> None:
+    (work.parent / "x.py").write_text("ok")
+    named = file.format(work=work)
+    contains = {"kind": "workspace_file_contains", "file": named, "needle": "ok"}
+    verify = contains if kind == "contains" else {"kind": "each_compiles", "files": ["check.py", named]}
+    result, store = await tree_of(work, answers_of([call("list_dir", path=".")] * 3, verify), Verification.none())
+    [child] = store.children(result.run_id)
+    record = store.run(child)
+    assert record is not None and (record.outcome, record.steps) == ("failed", 0)
+    assert store.gate_attempts(child) == [] and store.provider_calls(child) == []
+    told = store.observations(result.run_id)[0].text
+    key = "verify.file" if kind == "contains" else "verify.files[1]"
+    assert f"{key}: " in told and "leads out of the workspace; name a path inside it" in told
+
+
+@pytest.mark.parametrize("file", ["later.txt", "./a/../later.txt", "{work}/later.txt", "there/later.txt", "l/../../later.txt"])
+async def test_a_child_works_on_a_file_inside_however_its_check_names_it(work: Path, file: str) -> None:
+    (work / "a" / "b").mkdir(parents=True)
+    os.symlink("a/b", work / "l")
+    os.symlink("/nowhere", work / "there")
+    verify = {"kind": "workspace_file_contains", "file": file.format(work=work), "needle": "ok"}
+    made = [sh("printf ok > later.txt")]
+    result, store = await tree_of(work, answers_of(made, verify), Verification.none())
+    [child] = store.children(result.run_id)
+    # What only a link leads out may be mended yet.
+    wanted = "errored" if file.startswith("there/") else "passed"
+    assert [gate.verdict for gate in store.gate_attempts(child)] == [wanted]
 
 
 async def test_a_childs_check_runs_by_the_childs_own_rights(work: Path) -> None:

@@ -192,6 +192,17 @@ async def test_a_reopening_asks_again_whether_the_boundary_holds(tmp_path, root,
         assert len(store.select("SELECT * FROM runs")) == 1
 
 
+async def test_a_reopening_is_refused_when_more_is_closed_by_now_than_can_be_covered(tmp_path, root):
+    if not HOLDS:
+        pytest.skip("nothing here holds a boundary")
+    async with Store.open(str(tmp_path / "runs.db")) as store:
+        result, _ = await ran(root, [[sh("for n in $(seq 1001); do mkdir $n; : > $n/a.pem; done")]] * 2, store, max_steps=1)
+        longer = TaskContract.workspace("work", root, exec_sandbox=WRITE, max_steps=3)
+        with pytest.raises(ConfigError, match=r"contract\.exec_sandbox: .*1,001 denied files .* 1,000 can be covered"):
+            await reopen(result.run_id, Scripted([]), store, approver=ApproveAll(), contract=longer)
+        assert len(store.select("SELECT * FROM runs")) == 1
+
+
 READING = "for file in ../runs.db* ../.actors/* ./.actors/*; do cat $file > /dev/null 2>&1 && echo read $file; done; true"
 
 

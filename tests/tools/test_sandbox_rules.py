@@ -122,6 +122,30 @@ def test_it_is_refused_before_anything_starts(root, monkeypatch):
     assert sandbox_problem(WRITE, Policy.default(), str(root)) is None
 
 
+@pytest.mark.parametrize("mode", [READ_ONLY, WRITE])
+async def test_what_refuses_each_command_under_a_named_mode_refuses_it_before_anything_starts(mode, root, under, monkeypatch):
+    if detect().bubblewrap is None and not detect().landlock:
+        pytest.skip("no sandbox can be had here")
+    monkeypatch.setattr(sandbox_places, "MOST_COVERED", 30)
+    # Each is held in its place, so a directory counts beside its file.
+    policy = Policy.default().layer("op").deny_write("*/kept/a.txt")
+    write(root, *(f"{number}/kept/a.txt" for number in range(10)))
+    for more, refused in (((), False), (tuple(f"{number}/.env" for number in range(10)), True)):
+        write(root, *more)
+        plan = await planned(under(mode, policy), str(root), detect())
+        problem = sandbox_problem(mode, policy, str(root))
+        assert problem == plan.problem and (problem is not None) is refused
+    assert "40 denied files and directories above them, and 30 can be covered; deny the directories" in problem
+    assert sandbox_problem(None, policy, str(root)) is sandbox_problem(FULL, policy, str(root)) is None
+    assert sandbox_problem(mode, Policy.permissive(), str(root)) is None
+
+
+def test_a_workspace_that_is_not_there_yet_is_no_problem_of_the_boundary(root):
+    if detect().bubblewrap is None and not detect().landlock:
+        pytest.skip("no sandbox can be had here")
+    assert sandbox_problem(WRITE, Policy.default(), str(root / "later")) is None
+
+
 async def test_many_closed_files_take_as_few_covers_as_there_are_directories(root, under):
     write(root, *(f"closed/{number}/{place}.c" for number in range(40) for place in range(40)), "closed/1/open.txt")
     policy = Policy((), Defaults(read=Effect.deny)).layer("operator").allow_read("*.txt")
