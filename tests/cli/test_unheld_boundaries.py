@@ -96,7 +96,7 @@ def test_of_commands_that_were_held_nothing_is_told():
 
 
 def test_a_trace_has_all_of_it_and_no_letter_that_moves_a_cursor():
-    many = [f"read of /work/{number}\x1b[2J/.env" for number in range(40)]
+    many = [f"read of /srv/task/{number}\x1b[2J/.env" for number in range(40)]
     told = {"kind": "sandbox", "path": "root", "step": 2, "ordinal": None, "mode": "workspace_write"}
     line = phrase({**told, "backend": "landlock", "net": "denied", "not_held": many})
     assert line.startswith("root: step 2: a check stands behind workspace_write by landlock, the network closed; not held: ")
@@ -107,7 +107,7 @@ async def test_a_table_stays_a_table_however_many_kinds_there_are():
     store = Store.memory()
     await store.commit(RunStarted("r", "r", "root", 0, None, "goal"))
     for number in range(50):
-        said = json.dumps([f"read of /work/{number}"])
+        said = json.dumps([f"read of /srv/task/{number}"])
         await store.commit(SandboxUsed("r", number, 1, ExecSandbox.workspace_write, "landlock", "denied", said))
     rows = [name for name, _ in summary_table(store, "r").rows]
     assert rows.count("boundary") == 8
