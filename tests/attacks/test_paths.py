@@ -14,6 +14,11 @@ import attrs
 import pytest
 import trio
 
+from actors.agents.confinement import Confinement
+from actors.agents.contract import ExecSandbox
+from actors.agents.policy import Policy
+from actors.tools.sandbox import detect
+
 OUTSIDE = "canary-outside-the-workspace"
 DENIED = "canary-denied-inside"
 
@@ -275,3 +280,41 @@ async def test_what_is_no_file_is_not_opened(world: Any, kind: str) -> None:
         told = await getattr(world, way)(kind)
         assert "is no regular file" in told, way
     assert not place.is_file(), "it is still what it was"
+
+
+# ── to copies in a work tree, and from one to what is above ─────────────────
+
+
+@pytest.mark.parametrize("way", ["read", "grep", "redirect_in", "contains", "patch"])
+@pytest.mark.parametrize("place", [".worktrees/w-1/private/p.txt", "sub/../.worktrees/w-1/private/p.txt", ".worktrees/w-1/.env"])
+async def test_attack_on_the_copy_of_what_is_denied_in_a_work_tree(world: Any, way: str, place: str) -> None:
+    copied(world)
+    told = await getattr(world, way)(place)
+    assert world.escapes(told) == [] and "passed" not in told
+    # The control: nothing but the rule keeps it.
+    world.context.policy = Policy.permissive()
+    told = await world.read(place)
+    assert world.escapes(told) != []
+
+
+def copied(world: Any) -> None:
+    """Lay a copy of what is denied where a work tree has it."""
+    for name in ("private/p.txt", ".env"):
+        copy = world.root / ".worktrees" / "w-1" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text((world.root / name).read_text())
+
+
+@pytest.mark.skipif(not detect().namespaces and detect().bubblewrap is None, reason="nothing here hides files from commands")
+@pytest.mark.parametrize("path", ["../../.env", "../../private/p.txt", "../../server.pem", "../w-2/private/p.txt"])
+async def test_attack_by_a_command_in_a_work_tree_on_what_is_denied_above(world: Any, path: str) -> None:
+    for tree in ("w-1", "w-2"):
+        (world.root / ".worktrees" / tree / "private").mkdir(parents=True)
+        (world.root / ".worktrees" / tree / "private" / "p.txt").write_text((world.root / "private/p.txt").read_text())
+    policy: Policy = world.context.policy
+    world.context.root = str(world.root / ".worktrees" / "w-1")
+    world.context.confinement = Confinement(ExecSandbox.workspace_write, policy)
+    assert world.escapes(await world.exec("cat", path)) == []
+    # The control: the same command without a boundary.
+    world.context.confinement = Confinement(ExecSandbox.full_access)
+    assert world.escapes(await world.exec("cat", path)) != []
