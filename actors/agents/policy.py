@@ -68,6 +68,10 @@ class Decision:
     layer: str | None = None
 
 
+# What a default decides, made once: most acts of most runs come to no more.
+_BY_DEFAULT: Final = {effect: Decision(effect) for effect in Effect}
+
+
 def _shown(text: object) -> str:
     whole = repr(text)
     return whole if len(whole) <= 80 else whole[:77] + "..."
@@ -174,7 +178,7 @@ class Defaults:
 
     def of(self, act: Act) -> Effect:
         """Give the default of one act."""
-        effect: Effect = getattr(self, act.value)
+        effect: Effect = getattr(self, act)
         return effect
 
     def stricter(self, other: "Defaults") -> "Defaults":
@@ -229,7 +233,8 @@ class Policy:
         program or a joined command line, ``host:port``, or the name of an agent.
         One of over 4,096 characters, or a host that is not in ASCII, is denied by a rule that stands in no file.
         """
-        act = Act(act)
+        if act.__class__ is not Act:
+            act = Act(act)
         if len(target) > MOST_CHARACTERS:
             return Decision(Effect.deny, TOO_LONG, LIMITS_LAYER)
         if act is Act.net and not target.isascii():
@@ -237,7 +242,7 @@ class Policy:
             return Decision(Effect.deny, NOT_ASCII, LIMITS_LAYER)
         default = self.defaults.of(act)
         if not self._has_rules:
-            return Decision(default)
+            return _BY_DEFAULT[default]
         spelling = SPELLINGS[act]
         names = spelling.names(target)
         closing = names if spelling.closed_by is None else spelling.closed_by(target)
@@ -248,7 +253,7 @@ class Policy:
             if effect is Effect.ask and default is Effect.deny and not self._is_opened(act, names):
                 break
             return decision
-        return Decision(default)
+        return _BY_DEFAULT[default]
 
     def _first(self, act: Act, effect: Effect, names: tuple[str, ...]) -> Decision | None:
         for layer in self.layers:
