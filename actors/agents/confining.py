@@ -20,6 +20,7 @@ def sandbox_recorder(loop: Loop, step: int, ordinal: int | None) -> Callable[[Sa
     """Give what leaves the row and the event of one command; ``ordinal`` None is a check."""
 
     async def record(applied: SandboxApplied) -> None:
+        """Leave them. Cancellation: both were left or none."""
         agent, recorder = loop.agent, loop.recorder
         await recorder.append(
             sandbox_row(agent.run_id, step, ordinal, applied),

@@ -132,6 +132,7 @@ def _case(store: Store, record: RunRecord, step: int, reviewer: Provider | None)
     trusted = record.parent_run_id is None
 
     async def around(applied: SandboxApplied) -> None:
+        """Write down what stands around the command. Cancellation: all of it was left, or nothing."""
         facts = {**sandbox_facts(step, None, applied), "again": True}
         await store.append(sandbox_row(record.run_id, step, None, applied), _event(record, "sandbox", facts))
 

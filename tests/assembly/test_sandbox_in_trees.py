@@ -18,6 +18,7 @@ from actors.containment.limits import Containment
 from actors.errors import ConfigError
 from actors.providers.scripted import Scripted, ScriptedAnswer
 from actors.store.store import MemoryStore, Store
+from actors.testing.machines import Machine
 from actors.tools import sandbox
 from actors.tools.sandbox import detect
 from actors.tools.sandbox_plan import Capabilities
@@ -31,19 +32,6 @@ LIMITS = Containment(4, 2, 2, 1_000_000)
 POLICY = Policy.default().layer("operator").allow_exec("*").allow_write("*")
 
 
-class Machine:
-    """A machine that can do what is said, and has been asked before."""
-
-    currsize = 1
-
-    def __init__(self, can: Capabilities) -> None:
-        self._can = can
-
-    def __call__(self) -> Capabilities:
-        return self._can
-
-    def cache_info(self) -> "Machine":
-        return self
 
 
 def sh(line: str) -> tuple[str, dict[str, Any]]:

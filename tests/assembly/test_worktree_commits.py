@@ -25,9 +25,9 @@ from actors.containment.limits import Containment
 from actors.errors import ToolFailed
 from actors.providers.scripted import Scripted
 from actors.store.store import Store
+from actors.testing.machines import Machine
 from actors.tools import sandbox
 from actors.tools.sandbox import detect
-from actors.tools.sandbox_plan import Capabilities
 from actors.tools.worktrees import GitWorktrees
 
 LIMITS = Containment(10, 4, 3, 1_000_000)
@@ -45,19 +45,6 @@ holds = pytest.mark.skipif(not any(there for _, there in BACKENDS.values()), rea
 COMMIT = "echo new > code.txt && git add . && git -c commit.gpgsign=false commit -qm 'by the child' && git log --oneline"
 
 
-class Machine:
-    """A machine that can do what is said, and has been asked before."""
-
-    currsize = 1
-
-    def __init__(self, can: Capabilities) -> None:
-        self._can = can
-
-    def __call__(self) -> Capabilities:
-        return self._can
-
-    def cache_info(self) -> "Machine":
-        return self
 
 
 def git(root: Path, *arguments: str, check: bool = True) -> str:

@@ -16,6 +16,7 @@ from actors.runtime.links import Down
 from actors.runtime.open_supervisor import open_supervisor
 from actors.runtime.specs import ChildSpec
 from actors.runtime.starting import IGNORE
+from actors.testing.behaviours import Hears, HearsEnds, Slow
 
 
 class Counter(Behaviour):
@@ -32,35 +33,10 @@ class Counter(Behaviour):
         return self.sum
 
 
-class Slow(Behaviour):
-    """Each message takes so many seconds; keeps what it saw."""
-
-    async def init(self) -> None:
-        self.seen: list[Any] = []
-
-    async def receive(self, message: Any, call: Call | None) -> Any:
-        self.seen.append(message)
-        if isinstance(message, Exception):
-            raise message
-        await trio.sleep(message if isinstance(message, (int, float)) else 0)
-        return message
 
 
-class Hears(Behaviour):
-    """Keeps the messages it gets."""
-
-    async def init(self) -> None:
-        self.heard: list[Any] = []
-
-    def receive(self, message: Any, call: Call | None) -> Any:
-        if callable(message):
-            return message(self)
-        self.heard.append(message)
-        return None
 
 
-class HearsEnds(Hears):
-    trap_ends = True
 
 
 # ── asking ──────────────────────────────────────────────────────────────────

@@ -5,31 +5,10 @@ from typing import Any
 import pytest
 import trio
 
-from actors.runtime.actor import Call
-from actors.runtime.behaviour import Behaviour
 from actors.runtime.exits import Reason
 from actors.runtime.links import Down, Linked
 from actors.runtime.specs import ChildSpec
-
-
-class Hears(Behaviour):
-    """Keeps the messages it gets; raises errors, and runs what can be called."""
-
-    async def init(self) -> None:
-        self.heard: list[Any] = []
-
-    def receive(self, message: Any, call: Call | None) -> Any:
-        if isinstance(message, Exception):
-            raise message
-        if callable(message):
-            return message(self)
-        self.heard.append(message)
-        return None
-
-
-class HearsEnds(Hears):
-    trap_ends = True
-
+from actors.testing.behaviours import Hears, HearsEnds
 
 # ── monitors and links ──────────────────────────────────────────────────────
 

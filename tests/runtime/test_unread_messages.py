@@ -9,21 +9,7 @@ from actors.errors import ActorGone, GoneReason
 from actors.runtime.actor import Call
 from actors.runtime.behaviour import Behaviour
 from actors.runtime.specs import Budget, ChildSpec
-
-
-class Slow(Behaviour):
-    """Each message takes so many seconds; keeps what it saw."""
-
-    async def init(self) -> None:
-        self.seen: list[Any] = []
-
-    async def receive(self, message: Any, call: Call | None) -> Any:
-        self.seen.append(message)
-        if isinstance(message, Exception):
-            raise message
-        await trio.sleep(message if isinstance(message, (int, float)) else 0)
-        return message
-
+from actors.testing.behaviours import Slow
 
 # ── set aside ───────────────────────────────────────────────────────────────
 

@@ -17,6 +17,7 @@ from actors.agents.contract import ExecCaps, ExecSandbox
 from actors.agents.policy import Policy
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
+from actors.testing.machines import Machine
 from actors.tools import compiling, sandbox, sandbox_places, search
 from actors.tools.sandbox import detect
 from actors.tools.sandbox_plan import Capabilities
@@ -55,19 +56,6 @@ DONE = dict.fromkeys(("reads", "writes", "outside", "network", "signals"), "did"
 HELD = {**dict.fromkeys(DONE, "not"), "temporary": "did", "key": "not"}
 
 
-class Machine:
-    """A machine that can do what is said, and has been asked before."""
-
-    currsize = 1
-
-    def __init__(self, can: Capabilities) -> None:
-        self._can = can
-
-    def __call__(self) -> Capabilities:
-        return self._can
-
-    def cache_info(self) -> "Machine":
-        return self
 
 
 @pytest.fixture
