@@ -20,7 +20,7 @@ from actors.agents.entry_text import clean
 from actors.agents.ports import ToolContext
 from actors.tools.git_program import Git, filter_names, went_well
 from actors.tools.git_repository import is_there, whole_repository
-from actors.tools.leftovers import has_proc, writers
+from actors.tools.leftovers import has_proc, living, writers
 from actors.tools.output import one_line
 from actors.tools.paths import Workspace, shown
 from actors.tools.process import Finished, Status
@@ -76,13 +76,18 @@ class Repository:
         if again and is_there(lock):
             await _unlocked(lock)
         free = not is_there(lock)
+        cut = True
         try:
-            return await self._git.must(what, *arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+            finished = await self._git.run(*arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+            cut = finished.status is not Status.exited
         finally:
-            # Git takes its own lock away, unless it was cut. One that was there before is somebody else's.
-            if free and is_there(lock):
+            # Git takes its own lock away, unless it was cut; one that it met, before or meanwhile, is somebody else's.
+            if cut and free and is_there(lock):
                 with trio.move_on_after(LOCK_SECONDS, shield=True):
                     await _unlocked(lock)
+        if not went_well(finished):
+            raise self._git.failed(what, finished)
+        return finished
 
     async def commit_at(self, name: str) -> str | None:
         """Give the commit that a ref names; None where there is none.
@@ -107,11 +112,13 @@ class Repository:
 
 
 async def _unlocked(lock: str) -> None:
-    """Take away a lock that nobody holds; a live git keeps its lock open.
+    """Take away a lock that can be nobody's: none has it open, and no git lives that could have closed it meanwhile.
+
+    One that waits for an editor has. While any git runs here, the lock stays.
 
     Cancellation: it stays.
     """
-    if has_proc() and not await writers(lock):
+    if has_proc() and not await writers(lock) and not await living("git"):
         with suppress(OSError):
             os.unlink(lock)
 

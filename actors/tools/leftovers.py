@@ -156,6 +156,22 @@ async def writers(pipe: str) -> list[int]:
     return await _in_thread(lambda: [number for number in _numbers() if number != own and _writes(number, pipe)])
 
 
+async def living(program: str) -> list[int]:
+    """Find the live processes of a program, by the name that the kernel has of it.
+
+    Cancellation: nothing was found.
+    """
+    return await _in_thread(lambda: [number for number in _numbers() if _runs(number, program)])
+
+
+def _runs(number: int, program: str) -> bool:
+    try:
+        name, _, rest = (_PROC / str(number) / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+    except OSError:
+        return False
+    return name == program and rest.split()[:1] != ["Z"]
+
+
 def _writes(number: int, pipe: str) -> bool:
     try:
         for handle in (_PROC / str(number) / "fd").iterdir():

@@ -1,6 +1,7 @@
 """What the tools of git say and do, in a real repository."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from actors.agents.ports import Act, ActRefused, Observation
 from actors.errors import ToolFailed
 from actors.tools.git_change import MOST_PATHS, GitAdd, GitBranch, GitCommit
 from actors.tools.git_look import GitDiff, GitLog, GitStatus
+from actors.tools.git_program import Git
 from actors.tools.sandbox import SandboxUnavailable, detect
 from actors.tools.whole_files import digest
 
@@ -264,6 +266,40 @@ async def test_a_call_that_a_process_which_is_gone_began_takes_its_lock_away_unl
         await use("git_add", again, paths=["a.txt"])
     assert lock.exists()
     assert (await use("git_add", again, paths=["a.txt"])).text.startswith("staged 1 files") and not lock.exists()
+
+
+@contextmanager
+def git_that_waits(place: Path) -> Iterator[None]:
+    """Have a live program called git, as one is that waits for its editor: its lock is closed meanwhile."""
+    shutil.copy(shutil.which("sleep") or "", place / "git")
+    with subprocess.Popen([place / "git", "60"]) as waiting:
+        yield
+        waiting.kill()
+
+
+async def test_the_lock_of_a_git_that_waits_for_its_editor_stays(repo, context, tmp_path_factory):
+    lock = repo / ".git" / "index.lock"
+    (repo / "a.txt").write_text("changed\n")
+    lock.touch()
+    again = attrs.evolve(context, noted=(digest(b"git add -- a.txt"), True))
+    with git_that_waits(tmp_path_factory.mktemp("bin")), pytest.raises(ToolFailed, match=r"index\.lock"):
+        await use("git_add", again, paths=["a.txt"])
+    assert lock.exists()
+
+
+async def test_a_lock_that_somebody_took_meanwhile_stays(repo, context, monkeypatch):
+    lock, run = repo / ".git" / "index.lock", Git.run
+
+    async def later(git, *arguments, **options):
+        if arguments[0] == "update-index":
+            lock.touch()
+        return await run(git, *arguments, **options)
+
+    monkeypatch.setattr(Git, "run", later)
+    (repo / "a.txt").write_text("changed\n")
+    with pytest.raises(ToolFailed, match=r"index\.lock"):
+        await use("git_add", context, paths=["a.txt"])
+    assert lock.exists()
 
 
 async def test_a_file_that_goes_through_a_filter_of_a_person_is_refused_too(repo, context):
