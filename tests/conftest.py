@@ -4,6 +4,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No example is held to a clock, here or on a machine of CI: a busy one would fail what is right.
+settings.register_profile("untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # A shell that starts the session in the background has it ignore Ctrl-C, and each program that a test
 # starts would inherit that: the tests that press Ctrl-C need what a terminal gives.

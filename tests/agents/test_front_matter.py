@@ -1,6 +1,5 @@
 """The head of a Markdown file is read by the rules of YAML 1.2, and what is no plain key and value is refused."""
 
-import time
 
 import pytest
 from hypothesis import given
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 
 from actors.agents.front_matter import MOST_HEAD, read_front_matter
 from actors.errors import ConfigError
+from actors.testing.effort import does_not_run_away
 
 
 def read(*lines, loose=False):
@@ -90,10 +90,9 @@ def test_any_text_is_read_or_refused(text):
 
 @pytest.mark.parametrize("bomb", ["[" * 8_000, "- " * 8_000, "'" * 8_001, '"' + "\\" * 8_000, ": " * 8_000, "a #" * 5_000])
 def test_no_head_takes_long(bomb):
-    began = time.perf_counter()
-    for prefix in ("a: ", "a:\n- ", ""):
-        try:
-            read(f"{prefix}{bomb}")
-        except ConfigError:
-            continue
-    assert time.perf_counter() - began < 0.5
+    with does_not_run_away():
+        for prefix in ("a: ", "a:\n- ", ""):
+            try:
+                read(f"{prefix}{bomb}")
+            except ConfigError:
+                continue

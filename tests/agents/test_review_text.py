@@ -1,7 +1,6 @@
 """What a reviewer is asked, what its answer means, and who may review."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from actors.agents.judging import Change, FileText, Kept, Pin, Pins
 from actors.agents.ports import UserTurn
 from actors.agents.review_text import ALL_CHARS, read_review, review_request, self_review_problem
 from actors.providers.scripted import Scripted
+from actors.testing.effort import does_not_run_away
 
 NOT_THERE = FileText(Kept.absent)
 
@@ -68,9 +68,8 @@ def test_no_answer_breaks_the_reader_and_none_passes_without_saying_so(text):
 
 @pytest.mark.parametrize("text", ['{"a":' * 100_000, "{" * 200_000, '{"' + "a" * 200_000, '{"a":{' * 9_000 + "}" * 9_000])
 def test_no_answer_takes_long_to_read(text):
-    began = time.perf_counter()
-    assert read_review(text)[0] == "errored"
-    assert time.perf_counter() - began < 1
+    with does_not_run_away():
+        assert read_review(text)[0] == "errored"
 
 
 def test_the_reviewer_reads_goal_rubric_and_changes_and_nothing_else():

@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import re
-import time
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.agents.secret_values import HIDDEN, MOST_FOUND, SHOWN, SHOWN_LAST, Redactor, is_secret_name, values_in
+from actors.testing.effort import does_not_run_away
 
 VALUES = st.text("abcXYZ019-_/+é\"\\", min_size=SHOWN, max_size=40)
 
@@ -113,8 +113,7 @@ def test_a_redactor_shows_no_value_of_its_own() -> None:
     [("a" * 16_000, "a" * 2_000_000), ("canary-0123", "canary-0123" * 200_000), ("canary-0123", "canary-0" * 200_000)],
 )
 def test_a_text_made_to_hurt_takes_no_time_and_shows_nothing(value: str, text: str) -> None:
-    began = time.process_time()
-    hidden = Redactor((value,)).hide(text)
     # Milliseconds in truth.
-    assert time.process_time() - began < 2.0
+    with does_not_run_away():
+        hidden = Redactor((value,)).hide(text)
     assert value[:SHOWN] not in hidden and len(hidden) <= (MOST_FOUND + 1) * 20

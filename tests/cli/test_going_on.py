@@ -86,7 +86,7 @@ def test_a_run_that_is_stopped_in_an_answer_ends_by_a_resume_and_its_spend_goes_
     again = place.actors("resume", run[:4], "--json")
     assert again.returncode == 0, again.stderr
     # Taking over a run of a process that is gone needs no waiting for its lease.
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     report = report_of(again)
     assert report["run_id"] == run and report["outcome"]["kind"] == "success" and report["outcome"]["steps"] == 3
     # Three answers, and the one that was cut, in full: marked as estimated.

@@ -449,7 +449,7 @@ async def test_of_several_processes_that_want_one_tree_at_once_one_gets_it(path:
 
 @needs_signals
 @pytest.mark.parametrize("waited_for", [True, False])
-async def test_a_killed_owner_is_taken_over_within_a_second(path: Path, waited_for: bool):
+async def test_a_killed_owner_is_taken_over_without_waiting_for_its_lease(path: Path, waited_for: bool):
     async with worker(path) as first, Store.open(path) as second:
         assert await first.ask("take") == "1"
         assert await first.ask("hammer") == "ok"
@@ -463,7 +463,8 @@ async def test_a_killed_owner_is_taken_over_within_a_second(path: Path, waited_f
             # Ended, but its number is still there.
             await trio.to_thread.run_sync(os.waitid, os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
         assert await second.take("t") == 2
-        assert time.monotonic() - killed < 1
+        # Its lease would hold for 30 s.
+        assert time.monotonic() - killed < 15
         before = texts(second)
         await second.commit(event("new"))
         assert texts(second) == [*before, "new"]
@@ -496,7 +497,7 @@ async def test_a_stopped_owner_is_taken_over_when_its_time_is_up_and_writes_noth
                 assert await second.take("t") == 2
                 break
             except RunConflict:
-                assert time.monotonic() - stopped < 5
+                assert time.monotonic() - stopped < 20
                 await trio.sleep(0.02)
         await second.commit(event("new"))
         os.kill(first.pid, signal.SIGCONT)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 import trio
@@ -13,6 +12,7 @@ import trio
 from actors.agents.policy import Policy
 from actors.agents.ports import ObservationKind
 from actors.errors import ToolFailed
+from actors.testing.effort import does_not_run_away
 from actors.tools.paths import Workspace
 from actors.tools.search import _WORKER, FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
 from actors.tools.walking import marks, walk
@@ -64,9 +64,8 @@ def test_a_glob_fits_a_whole_path_or_its_last_name(glob, path, does):
 
 
 def test_a_hostile_glob_takes_no_time():
-    began = time.process_time()
-    assert not fits("*a" * 200 + "b")("a" * 2_000)
-    assert time.process_time() - began < 2
+    with does_not_run_away():
+        assert not fits("*a" * 200 + "b")("a" * 2_000)
 
 
 async def test_more_files_than_are_shown_are_counted(root, context):
