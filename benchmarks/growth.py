@@ -1,4 +1,4 @@
-"""What a child of a supervisor costs among 100,000, by what it costs among 1,000: in a stop, a count, a look-up."""
+"""What a child of a supervisor costs among 100,000, by what it costs among 1,000; and a late step, by an early one."""
 
 import gc
 import statistics
@@ -10,6 +10,7 @@ import trio.testing
 
 from actors.runtime.open_supervisor import open_supervisor
 from actors.runtime.specs import ChildSpec
+from benchmarks import growth_steps
 from benchmarks.harness import Figure, Gate, begin, cpu, rounds_of
 
 LOOKS = 1_000
@@ -50,7 +51,7 @@ async def _costs(n: int) -> _Costs:
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    """Measure static children, which are stopped one by one in reverse order."""
+    """Measure static children, which are stopped one by one in reverse order; then the steps of one long agent."""
     few, many = (200, 2_000) if quick else (1_000, 100_000)
     measured: dict[int, list[_Costs]] = {few: [], many: []}
     # They take turns, so that a slow moment of the machine meets both; the first turn only warms up.
@@ -66,3 +67,4 @@ def figures(quick: bool) -> Iterator[Figure]:
         # Whether the cost of all grows with their number alone.
         gate = Gate("ratio", "<=", 1.5) if name == "stop" else None
         yield Figure(f"supervisor_{name}_growth", large * 1e6, "us", small * 1e6, large / small, many, method, gate)
+    yield from growth_steps.figures(quick)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from actors.agents.entry_text import bounded, clean, clean_value
-from actors.agents.per_turn import PerTurn
+from actors.agents.growing import added_up
 from actors.agents.ports import Completion, CompletionRequest, Estimate, Provider, ToolCall, ToolSpec, Turn
 from actors.containment.usage import Usage
 from actors.errors import ToolFailed
@@ -31,12 +31,13 @@ def estimate_of(provider: Provider, request: CompletionRequest) -> Estimate:
     if own is not None:
         estimate: Estimate = own(request)
         return estimate
-    size = len(request.system.encode()) + sum(_size.each(request.turns))
+    size = len(request.system.encode()) + added_up(_size, request.turns, request.grown)
     size += sum(len(repr(spec).encode()) for spec in request.tools)
     return Estimate(size // 3 + 8 * (len(request.turns) + 1), request.max_output_tokens)
 
 
-_size: Final[PerTurn[Turn, int]] = PerTurn(lambda turn: len(repr(turn).encode()))
+def _size(turn: Turn) -> int:
+    return len(repr(turn).encode())
 
 
 def read_arguments(call: ToolCall, spec: ToolSpec) -> Mapping[str, Any]:

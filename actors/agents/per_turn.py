@@ -1,7 +1,8 @@
-"""What is worked out once for each turn, although every request of a run holds all turns before it. Pure.
+"""What is worked out once for a turn or a tool, although many requests of a run hold it. Pure.
 
-Turns never change, so the object is the key: asking it for its text again, to
-compare it, would cost as much as the work that is saved.
+What belongs to all turns of a request together is in `growing`. Turns and tools
+never change, so the object is the key: asking it for its text again, to compare
+it, would cost as much as the work that is saved.
 """
 
 import weakref

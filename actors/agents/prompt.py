@@ -5,19 +5,12 @@ our own ending last. Nothing in here holds a run
 id or a clock: the same state gives the same bytes. Agents are named by path.
 """
 
-from collections.abc import Sequence
-from typing import Final
-
 import attrs
 
-from actors.agents.per_turn import PerTurn
-from actors.agents.ports import ResultsTurn, Turn, UserTurn
+from actors.agents.ports import UserTurn
 
-# Characters of observations that one request carries; 24,000 tokens of about 4 characters.
-TRANSCRIPT_CHARS = 96_000
-# The most that one observation may take of it: half of the budget, as 4/8.
+# The most that one observation may take of what a request carries of them (`fitting.TRANSCRIPT_CHARS`).
 ENTRY_CHARS = 12_000
-STUB_CHARS = 200
 
 _FRAMING = """You work on a task in a workspace, by calling tools. Work in small steps and check what you did.
 Every path is relative to the workspace. A refused or failed call is answered with the reason: read it, and adapt."""
@@ -55,45 +48,6 @@ def first_turn(goal: str, criterion: str, opening: str = "") -> UserTurn:
     """Write the task as the first turn; ``opening`` is what the model is shown with it."""
     ending = f"\n\nThe task counts as done when: {criterion}" if criterion else ""
     return UserTurn(f"{goal}{ending}" + (f"\n\n{opening}" if opening else ""))
-
-
-def fitted(turns: Sequence[Turn], budget: int = TRANSCRIPT_CHARS) -> tuple[Turn, ...]:
-    """Keep the newest results whole within ``budget`` characters, and shorten older ones to stubs.
-
-    Every call keeps its result: only the text gets shorter. The first turn and
-    the model's own turns are kept.
-    """
-    sizes = _chars.each(turns)
-    if sum(sizes) <= budget:
-        return tuple(turns)
-    left = budget
-    kept: list[Turn] = []
-    for turn, size in zip(reversed(turns), reversed(sizes), strict=True):
-        if size > left:
-            assert isinstance(turn, ResultsTurn), "only results have a size"
-            stub = _stubs(turn)
-            left = max(left - _chars(stub), 0)
-            kept.append(stub)
-        else:
-            left -= size
-            kept.append(turn)
-    return tuple(reversed(kept))
-
-
-def _stub(text: str) -> str:
-    if len(text) <= STUB_CHARS:
-        return text
-    left_out = len(text) - STUB_CHARS
-    return f"{text[:STUB_CHARS]}\n[{left_out} more characters of this older result left out; ask again if needed]"
-
-
-# Of what may be shortened.
-_chars: Final[PerTurn[Turn, int]] = PerTurn(
-    lambda turn: sum(map(len, turn.texts)) if isinstance(turn, ResultsTurn) else 0
-)
-_stubs: Final[PerTurn[ResultsTurn, ResultsTurn]] = PerTurn(
-    lambda turn: ResultsTurn(tuple(_stub(text) for text in turn.texts))
-)
 
 
 QUIET = "No tool was called, and the task does not count as done yet. Go on, or say what keeps you from it."

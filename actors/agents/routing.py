@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from actors.agents.growing import added_up
 from actors.agents.judged_fields import judged, optional, whole_number, word_problem
 from actors.agents.per_turn import PerTurn
 from actors.agents.ports import AssistantTurn, CompletionRequest, ResultsTurn, ToolSpec, Turn, UserTurn
@@ -77,7 +78,8 @@ def route(routing: Routing, request: CompletionRequest, non_passes: int) -> Rout
 
 def request_bytes(request: CompletionRequest) -> int:
     """Count the bytes of what a model reads of a request, whatever an endpoint wraps around it."""
-    return _bytes(request.system) + sum(_of_turn.each(request.turns)) + sum(_of_tool.each(request.tools))
+    of_turns = added_up(_turn_bytes, request.turns, request.grown)
+    return _bytes(request.system) + of_turns + sum(_of_tool.each(request.tools))
 
 
 def _bytes(text: str) -> int:
@@ -93,9 +95,6 @@ def _turn_bytes(turn: Turn) -> int:
             return _bytes(text or "") + sum(_bytes(call.name) + _bytes(call.arguments) for call in calls)
         case ResultsTurn(texts):
             return sum(map(_bytes, texts))
-
-
-_of_turn: Final[PerTurn[Turn, int]] = PerTurn(_turn_bytes)
 
 
 def _tool_bytes(tool: ToolSpec) -> int:

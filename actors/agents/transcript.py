@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import attrs
 
 from actors.agents.contract import StallPolicy
-from actors.agents.ports import AssistantTurn, Completion, Observation, ResultsTurn, Turn, UserTurn
+from actors.agents.fitting import Fitting
+from actors.agents.ports import AssistantTurn, Completion, Observation, ResultsTurn, UserTurn
 from actors.agents.prompt import CUT, QUIET
 from actors.agents.stall import Signature, StallState, look
 from actors.agents.step_rows import calls_text
@@ -21,39 +22,40 @@ CUT_RETRIES = 1
 
 
 class Transcript:
-    """The turns of one agent, its stall window, and how often its last answers were cut in a row.
+    """What the model of one agent reads, its stall window, and how often its last answers were cut in a row.
 
     ``stall`` None looks for no circles: single-file work only repeats.
     """
 
     def __init__(self, first: UserTurn, stall: StallPolicy | None) -> None:
-        self.turns: list[Turn] = [first]
+        self.read = Fitting([first])
         self.window = StallState()
         self._policy = stall
         self._cuts = 0
 
     def fold_late(self, late: Sequence[Observation]) -> None:
         """Add the reports of children that ended in the background to the last that the model reads."""
-        for seen in late:
-            last = self.turns[-1]
-            if isinstance(last, ResultsTurn):
-                self.turns[-1] = ResultsTurn((*last.texts[:-1], f"{last.texts[-1]}\n\n{seen.text}"))
-            else:
-                assert isinstance(last, UserTurn), "a step ends with what the model reads next"
-                self.turns[-1] = attrs.evolve(last, text=f"{last.text}\n\n{seen.text}")
+        if not late:
+            return
+        last, reports = self.read.last, [seen.text for seen in late]
+        if isinstance(last, ResultsTurn):
+            self.read.put_last(ResultsTurn((*last.texts[:-1], "\n\n".join([last.texts[-1], *reports]))))
+        else:
+            assert isinstance(last, UserTurn), "a step ends with what the model reads next"
+            self.read.put_last(attrs.evolve(last, text="\n\n".join([last.text, *reports])))
 
     def fold(self, answer: Completion, late: Sequence[Observation], seen: Sequence[Observation]) -> bool:
         """Add a whole step to what the model will read next; tell whether the agent is stalled."""
         note, stalled = self._look(answer, (*late, *seen))
-        self.turns.append(AssistantTurn(answer.text, answer.calls))
+        self.read.append(AssistantTurn(answer.text, answer.calls))
         texts = [each.text for each in seen]
         if note is not None and texts:
             texts[-1] = f"{texts[-1]}\n\n{note}"
         if answer.calls:
-            self.turns.append(ResultsTurn(tuple(texts)))
+            self.read.append(ResultsTurn(tuple(texts)))
         else:
             cut = answer.finish_reason in UNFINISHED
-            self.turns.append(UserTurn(CUT if cut else QUIET))
+            self.read.append(UserTurn(CUT if cut else QUIET))
         return stalled
 
     def unfinished(self, answer: Completion) -> bool:

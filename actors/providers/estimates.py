@@ -10,7 +10,8 @@ from typing import Final
 import attrs
 import msgspec
 
-from actors.agents.ports import AssistantTurn, CompletionRequest, Estimate, ResultsTurn, ToolSpec, UserTurn
+from actors.agents.growing import added_up
+from actors.agents.ports import CompletionRequest, Estimate, ResultsTurn, ToolSpec, Turn, UserTurn
 
 BYTES_PER_TOKEN: Final = 3
 # Roles, separators and ids around each message, and around each tool.
@@ -21,20 +22,24 @@ MOST_DRIFT: Final = 10.0
 
 def raw_prompt_tokens(request: CompletionRequest) -> int:
     """Count UTF-8 bytes / 3, rounded up, plus a margin for each message and tool."""
-    size = _size(request.system)
-    messages = 1 + len(request.tools)
-    for turn in request.turns:
-        if isinstance(turn, UserTurn):
-            size += _size(turn.text)
-            messages += 1
-        elif isinstance(turn, AssistantTurn):
-            size += _size(turn.text or "") + sum(_size(call.name) + _size(call.arguments) for call in turn.calls)
-            messages += 1 + len(turn.calls)
-        elif isinstance(turn, ResultsTurn):
-            size += sum(map(_size, turn.texts))
-            messages += len(turn.texts)
+    size = _size(request.system) + added_up(_turn_bytes, request.turns, request.grown)
     size += _size_of_tools(request.tools)
+    messages = 1 + len(request.tools) + added_up(_messages, request.turns, request.grown)
     return -(-size // BYTES_PER_TOKEN) + messages * MESSAGE_MARGIN
+
+
+def _turn_bytes(turn: Turn) -> int:
+    if isinstance(turn, UserTurn):
+        return _size(turn.text)
+    if isinstance(turn, ResultsTurn):
+        return sum(map(_size, turn.texts))
+    return _size(turn.text or "") + sum(_size(call.name) + _size(call.arguments) for call in turn.calls)
+
+
+def _messages(turn: Turn) -> int:
+    if isinstance(turn, UserTurn):
+        return 1
+    return len(turn.texts) if isinstance(turn, ResultsTurn) else 1 + len(turn.calls)
 
 
 def _size(text: str) -> int:

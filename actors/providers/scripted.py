@@ -1,8 +1,9 @@
 """A provider that answers as told, without a model and without a socket.
 
-It keeps every request, and counts what an endpoint would have billed by
-itself, so that a test can hold the ledger against it. Time passes on trio's
-clock only: under a mock clock a delayed answer comes at its exact second.
+It keeps every request with all its turns (a gigabyte after ten thousand steps of
+one agent), and counts what an endpoint would have billed by itself, so that a
+test can hold the ledger against it. Time passes on trio's clock only: under a
+mock clock a delayed answer comes at its exact second.
 """
 
 from collections.abc import Sequence

@@ -118,6 +118,7 @@ class StoredPast:
     def _assembled(self, run_id: str, path: str, age: float, said: str | None, decided: str | None) -> PastAgent:
         digests = dict(self._steps.pop(run_id, ()))
         aborted = self._aborted.pop(run_id, ())
+        with_aborted = {at for at, _ in aborted}
         seen = _grouped(self._seen.pop(run_id, ()))
         gates = dict(self._gates.pop(run_id, ()))
         steps: list[PastStep] = []
@@ -127,7 +128,7 @@ class StoredPast:
             observed = seen.pop(step, ())
             if step in digests:
                 late = len(observed) - max(len(asked), 1)
-                gate, denied = gates.get(step), any(at == step for at, _ in aborted)
+                gate, denied = gates.get(step), step in with_aborted
                 steps.append(
                     PastStep(
                         step, text, asked, finish, observed[:late], observed[late:], gate, digests[step], denied

@@ -48,24 +48,24 @@ def test_going_on_from_any_step_gives_the_same_turns_the_same_window_and_the_sam
                 told = answer(calls, text, finish)
                 again.fold(told, reports, [seen(f"{before % 2}") for _ in range(calls)] or [seen("quiet")])
                 again.unfinished(told)
-    assert again.turns == live.turns and again.window == live.window
+    assert again.read.turns() == live.read.turns() and again.window == live.window
 
 
 def test_a_report_that_comes_late_is_added_to_what_the_model_reads_last() -> None:
     transcript = Transcript(UserTurn("task"), None)
     transcript.fold_late([REPORT])
-    assert transcript.turns == [UserTurn("task\n\na report")]
+    assert transcript.read.turns() == (UserTurn("task\n\na report"),)
     transcript.fold(answer(2), [], [seen("one"), seen("two")])
     transcript.fold_late([REPORT, REPORT])
-    assert transcript.turns[-1] == ResultsTurn(("one", "two\n\na report\n\na report"))
+    assert transcript.read.turns()[-1] == ResultsTurn(("one", "two\n\na report\n\na report"))
 
 
 def test_who_called_nothing_is_told_what_is_missing() -> None:
     transcript = Transcript(UserTurn("task"), None)
     transcript.fold(answer(0), [], [seen("quiet")])
     transcript.fold(answer(0, finish="length"), [], [seen("cut")])
-    assert [turn for turn in transcript.turns if isinstance(turn, UserTurn)][1:] == [UserTurn(QUIET), UserTurn(CUT)]
-    assert sum(isinstance(turn, AssistantTurn) for turn in transcript.turns) == 2
+    assert [turn for turn in transcript.read.turns() if isinstance(turn, UserTurn)][1:] == [UserTurn(QUIET), UserTurn(CUT)]
+    assert sum(isinstance(turn, AssistantTurn) for turn in transcript.read.turns()) == 2
 
 
 def test_a_cut_answer_is_asked_to_go_on_once_and_again_after_one_that_was_whole() -> None:
