@@ -1,6 +1,6 @@
 """Exchanges with a model as lines of JSON: what was asked, as digests, and what came of it. Pure.
 
-    {"line":"start","format":1,"version":"0.1.0","provider":"openai","model":"m"}
+    {"line":"start","format":2,"version":"0.1.0","provider":"openai","model":"m"}
     {"line":"exchange","key":"5d2c...","asked":1,"request":{...},"estimate":{...},"answer":{...}}
 
 A request is known by what is in it: ``key`` is a digest of its system text, turns, tools, model, effort and
@@ -11,12 +11,14 @@ that limit, so what came under another one is no answer to this request; and a r
 spent differently from the recorded one already, and must hear so.
 
 The parts are kept as short digests beside the key: they tell which of them differs when a request is unknown.
-Nothing of the request itself is written down but the beginning of its last turn, for people.
+Nothing of the request itself is written down but the beginning of its last turn, for people. The turns that an
+exchange before it had as well are only counted, or a long run would be written as often as it has steps.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import attrs
@@ -37,7 +39,9 @@ from actors.containment.amounts import LARGEST
 from actors.containment.usage import Usage
 from actors.errors import ProviderError, ProviderErrorKind
 
-FORMAT: Final = 1
+# In lines of format 1 every request has all its turns.
+FORMAT: Final = 2
+READ: Final = (1, 2)
 KEY_CHARS: Final = 32
 PART_CHARS: Final = 16
 SHOWN_CHARS: Final = 160
@@ -55,7 +59,8 @@ class Fingerprint:
     """A request as digests. ``key`` is what it is known by; the parts only tell where two requests differ.
 
     Each of ``turns`` begins with a letter for its kind: u, a or r. ``content`` is the key of all but
-    ``max_output_tokens``; it is not written down.
+    ``max_output_tokens``; it is not written down. In a line the first ``same`` turns may be left out: they are
+    those of the exchange ``after`` before it. Otherwise both are 0.
     """
 
     key: str
@@ -66,33 +71,106 @@ class Fingerprint:
     max_output_tokens: int
     shown: str = attrs.field(default="", eq=False)
     content: str = attrs.field(default="", eq=False)
+    after: int = attrs.field(default=0, eq=False)
+    same: int = attrs.field(default=0, eq=False)
+
+
+@attrs.define(eq=False)
+class Link:
+    """A turn in the line of turns of a request: its own digest, as a part of a fingerprint, and that of all up to it.
+
+    ``line`` is the exchange that was written first with just these turns up to it; 0 for none.
+    """
+
+    part: str
+    state: Any
+    line: int = 0
+
+
+@attrs.frozen
+class Linked:
+    """A request as digests that cost what is new in it, where its turns are those of a run. Until the run goes on."""
+
+    key: str
+    content: str
+    _system: str
+    _tools: str
+    _links: list[Link]
+    _request: CompletionRequest
+
+    def whole(self) -> Fingerprint:
+        """Give the fingerprint, with all turns."""
+        return self._from(0, 0)
+
+    def written(self, number: int) -> Fingerprint:
+        """Give the fingerprint for a line, which counts as written: of turns in one before it only the count."""
+        same = len(self._links)
+        while same and not self._links[same - 1].line:
+            same -= 1
+        after = self._links[same - 1].line if same else 0
+        for link in self._links[same:]:
+            link.line = number
+        return self._from(after, same)
+
+    def _from(self, after: int, same: int) -> Fingerprint:
+        request = self._request
+        last = text_of(request.turns[-1]) if request.turns else ""
+        return Fingerprint(
+            self.key,
+            self._system[:PART_CHARS],
+            self._tools[:PART_CHARS],
+            tuple(link.part for link in self._links[same:]),
+            request.model,
+            request.max_output_tokens,
+            clean(last[:SHOWN_CHARS]),
+            self.content,
+            after,
+            same,
+        )
 
 
 def fingerprint(request: CompletionRequest) -> Fingerprint:
     """Take the fingerprint of a request. Equal requests have equal ones, in every process."""
+    return linked(request).whole()
+
+
+def linked(request: CompletionRequest, keeper: object = None) -> Linked:
+    """Take the digests of a request. Who writes lines is the ``keeper`` of what was written."""
     system = _digest(request.system)
     tools = _digest([[tool.name, tool.description, tool.parameters] for tool in request.tools])
-    turns = [(_letter(turn), _digest(_plain(turn))) for turn in request.turns]
+    begun = hashlib.sha256(f'["{system}","{tools}",['.encode("ascii"))
+    grown = request.grown
+    if grown is not None and grown.has_just(request.turns):
+        links = grown.chain((keeper, system, tools), partial(_extend, begun))
+    else:
+        links = []
+        _extend(begun, links, request.turns)
+    state = (links[-1].state if links else begun).copy()
     # An effort that nobody asked for is no part: recordings of before there was one go on to fit.
     effort = [] if request.effort is None else [request.effort]
-    content = _digest([system, tools, [digest for _letter, digest in turns], request.model, *effort])
-    last = text_of(request.turns[-1]) if request.turns else ""
-    return Fingerprint(
-        _digest([content, request.max_output_tokens])[:KEY_CHARS],
-        system[:PART_CHARS],
-        tools[:PART_CHARS],
-        tuple(letter + digest[:PART_CHARS] for letter, digest in turns),
-        request.model,
-        request.max_output_tokens,
-        clean(last[:SHOWN_CHARS]),
-        content,
-    )
+    # As if all of it were one list in JSON: the system text, the tools, the list of turns, the model.
+    state.update(b"]," + _canonical([request.model, *effort])[1:])
+    content = state.hexdigest()
+    key = _digest([content, request.max_output_tokens])[:KEY_CHARS]
+    return Linked(key, content, system, tools, links, request)
+
+
+def _extend(begun: Any, links: list[Link], turns: Sequence[Turn]) -> None:
+    state = links[-1].state if links else begun
+    for turn in turns:
+        digest = _digest(_plain(turn))
+        state = state.copy()
+        state.update((f',"{digest}"' if links else f'"{digest}"').encode("ascii"))
+        links.append(Link(_letter(turn) + digest[:PART_CHARS], state))
 
 
 def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
     # In plain ASCII every text has bytes, half characters too.
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=dict)
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=dict).encode("ascii")
 
 
 def _letter(turn: Turn) -> str:
@@ -212,13 +290,15 @@ class _Usage(_Wire, frozen=True):
     server_tool_requests: Count
 
 
-class _Request(_Wire, frozen=True):
+class _Request(_Wire, frozen=True, omit_defaults=True):
     system: str
     tools: str
     turns: tuple[str, ...]
     model: str | None
     max_output_tokens: int
     shown: str
+    after: Count = 0
+    same: Count = 0
 
 
 class _Estimate(_Wire, frozen=True, omit_defaults=True):
@@ -286,7 +366,7 @@ def decode_line(line: bytes) -> Start | Exchange:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(str(error)) from None
     if isinstance(wire, _Start):
-        if wire.format != FORMAT:
+        if wire.format not in READ:
             raise BadLine(f"format {wire.format} is not known to this version, which reads {FORMAT}")
         return Start(wire.provider, wire.model, wire.version)
     if (wire.answer is None) == (wire.error is None):
@@ -301,7 +381,16 @@ def _wire(line: Start | Exchange) -> _Start | _Exchange:
     return _Exchange(
         asked.key,
         line.asked,
-        _Request(asked.system, asked.tools, asked.turns, asked.model, asked.max_output_tokens, asked.shown),
+        _Request(
+            asked.system,
+            asked.tools,
+            asked.turns,
+            asked.model,
+            asked.max_output_tokens,
+            asked.shown,
+            asked.after,
+            asked.same,
+        ),
         _Estimate(estimate.prompt_tokens, estimate.output_tokens, estimate.minimal_output, line.estimated_as),
         answer=None if isinstance(came, ProviderError) else _answer_wire(came),
         error=_error_wire(came) if isinstance(came, ProviderError) else None,

@@ -30,7 +30,7 @@ from actors.providers.exchange_codec import (
     Start,
     decode_line,
     encode_line,
-    fingerprint,
+    linked,
 )
 from actors.providers.recording_file import first_line, own_version, whole_end
 
@@ -97,7 +97,7 @@ class RecordingProvider(Closing):
     def estimate(self, request: CompletionRequest) -> Estimate:
         """Give the recorded provider's estimate; it is written with the answer, so that a replay reserves the same."""
         estimate = estimate_of(self._provider, request)
-        asked = fingerprint(request)
+        asked = linked(request, self)
         self._estimates[asked.content] = (asked.key, estimate)
         self._estimates.move_to_end(asked.content)
         if len(self._estimates) > REMEMBERED:
@@ -112,7 +112,7 @@ class RecordingProvider(Closing):
         Raises:
             ProviderError: that of the recorded provider; or the file takes no more lines, and nothing was sent.
         """
-        asked = fingerprint(request)
+        asked = linked(request, self)
         self._make_ready()
         self._asked += 1
         # Counted before the first await: equal requests are replayed in the order in which they were made.
@@ -126,9 +126,9 @@ class RecordingProvider(Closing):
                 error.kind, self._hide(error.message),
                 status=error.status, retry_after=error.retry_after, usage=error.usage,
             )  # fmt: skip
-            self._keep(Exchange(number, asked, estimate, known_as, told))
+            self._keep(Exchange(number, asked.written(number), estimate, known_as, told))
             raise
-        self._keep(Exchange(number, asked, estimate, known_as, came))
+        self._keep(Exchange(number, asked.written(number), estimate, known_as, came))
         return came
 
     async def aclose(self) -> None:

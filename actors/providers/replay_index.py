@@ -37,6 +37,12 @@ class ReplayIndex:
     places: array[int] = attrs.Factory(lambda: array("q"))
     lengths: array[int] = attrs.Factory(lambda: array("q"))
     lines: array[int] = attrs.Factory(lambda: array("q"))
+    # Which exchange has the first turns of each, -1 for none, how many turns each has, and which is its first.
+    bases: array[int] = attrs.Factory(lambda: array("q"))
+    _counts: array[int] = attrs.Factory(lambda: array("q"))
+    _tasks: list[str] = attrs.Factory(list)
+    # Of the process whose lines are read.
+    _asked: dict[int, int] = attrs.Factory(dict)
     _orders: array[int] = attrs.Factory(lambda: array("q"))
     _given: bytearray = attrs.Factory(bytearray)
     # Most keys have one exchange: a number alone is a fifth of a queue.
@@ -49,14 +55,24 @@ class ReplayIndex:
         return len(self.places)
 
     def add(self, exchange: Exchange, session: int, place: int, length: int, line: int) -> None:
-        """Take in the exchange of one line."""
-        number = len(self.places)
+        """Take in the exchange of one line.
+
+        Raises:
+            BadLine: it counts turns of an exchange that has not so many, or does not stand before it.
+        """
+        number, request = len(self.places), exchange.request
+        base = self._asked.get(request.after, -1) if request.same else -1
+        if request.same and (base < 0 or self._counts[base] < request.same):
+            raise BadLine(f"no exchange {request.after} with {request.same} turns stands before it")
+        self.bases.append(base)
+        self._counts.append(request.same + len(request.turns))
+        self._asked[exchange.asked] = number
         self.places.append(place)
         self.lengths.append(length)
         self.lines.append(line)
         self._orders.append(session * _SESSION + exchange.asked)
         self._given.append(False)
-        key = bytes.fromhex(exchange.request.key)
+        key = bytes.fromhex(request.key)
         known = self._by_key.get(key)
         if known is None:
             self._by_key[key] = number
@@ -66,8 +82,14 @@ class ReplayIndex:
             known.append(number)
         if exchange.estimated_as is not None:
             self._by_estimate.setdefault(bytes.fromhex(exchange.estimated_as), []).append(number)
-        task = exchange.request.turns[0] if exchange.request.turns else ""
+        first = request.turns[0] if request.turns else ""
+        task = first if base < 0 else self._tasks[base]
+        self._tasks.append(task)
         self._by_task.setdefault(task, array("q")).append(number)
+
+    def begin(self) -> None:
+        """Take in the exchanges of another process from now on: they count anew."""
+        self._asked.clear()
 
     def sort(self) -> None:
         """Put the exchanges of each key into the order in which they were asked for."""
@@ -124,17 +146,25 @@ def read_index(path: Path) -> ReplayIndex:
         for number, place, length, line in _lines(path):
             if isinstance(line, Start):
                 index = _begun(index, line, path, number)
+                index.begin()
                 session += 1
             elif index is None:
                 raise _wrong(path, number, "stands before the start of the recording")
             else:
-                index.add(line, session, place, length, number)
+                _add(index, line, session, place, length, path, number)
     except OSError as error:
         raise ConfigError((str(path), f"cannot be read: {error.strerror or error}")) from error
     if index is None or not len(index):
         raise ConfigError((str(path), "holds no exchange: record a run into it first"))
     index.sort()
     return index
+
+
+def _add(index: ReplayIndex, line: Exchange, session: int, place: int, length: int, path: Path, number: int) -> None:
+    try:
+        index.add(line, session, place, length, number)
+    except BadLine as error:
+        raise _wrong(path, number, f"is no line of a recording: {error}") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, int, Start | Exchange]]:

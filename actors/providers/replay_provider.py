@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from actors.agents.entry_text import clean
@@ -26,8 +27,8 @@ from actors.providers.exchange_codec import (
     Fingerprint,
     closest,
     decode_line,
-    fingerprint,
     first_other_turn,
+    linked,
     text_of,
     what_differs,
 )
@@ -84,7 +85,7 @@ class ReplayProvider(Closing):
 
     def estimate(self, request: CompletionRequest) -> Estimate:
         """Give what the recorded provider said of this request; a guess for one that will be refused."""
-        number = self._index.estimated(fingerprint(request).key)
+        number = self._index.estimated(linked(request).key)
         if number is not None:
             try:
                 return self._read(number).estimate
@@ -121,11 +122,11 @@ class ReplayProvider(Closing):
     # ── inside ──────────────────────────────────────────────────────────────
 
     def _came(self, request: CompletionRequest) -> Completion | ProviderError:
-        asked = fingerprint(request)
+        asked = linked(request)
         number = self._index.take(asked.key)
         try:
             if number is None:
-                return self._refused(self._why(asked, request))
+                return self._refused(self._why(asked.whole(), request))
             exchange = self._read(number)
         except (OSError, BadLine) as error:
             return self._refused(f"cannot be read any more: {error}")
@@ -157,14 +158,24 @@ class ReplayProvider(Closing):
         if self._index.knows(asked.key):
             return f"all recorded answers to request {asked.key} were given already; {REMEDY}"
         task = asked.turns[0] if asked.turns else ""
-        alike = ((number, self._read(number).request) for number in self._index.alike(task))
-        found = closest(asked, alike)
+        known: dict[int, tuple[str, ...]] = {}
+        found = closest(asked, ((number, self._whole(number, known)) for number in self._index.alike(task)))
         assert found is not None, "a recording holds an exchange"
         number, other = found
         parts = "; ".join(what_differs(asked, other))
         seen = self._shown(asked, other, request)
         line = self._index.lines[number]
         return f"has no answer to request {asked.key}; it is most like that of line {line}: {parts}{seen}; {REMEDY}"
+
+    def _whole(self, number: int, known: dict[int, tuple[str, ...]]) -> Fingerprint:
+        """Read a request with all its turns; ``known`` fills with those of each that was read."""
+        request, base = self._read(number).request, self._index.bases[number]
+        if base >= 0:
+            # It stands before, and has the same task: where all of a task are read in order, it is known.
+            before = known[base] if base in known else self._whole(base, known).turns
+            request = attrs.evolve(request, turns=(*before[: request.same], *request.turns), after=0, same=0)
+        known[number] = request.turns
+        return request
 
     def _shown(self, asked: Fingerprint, other: Fingerprint, request: CompletionRequest) -> str:
         """Show the beginning of the first turn that differs, as it is now and as it was."""

@@ -212,7 +212,7 @@ LINE = encode_line(exchange(Completion("a")))
         (LINE.replace(b'"answer":', b'"error":null,"x":'), "x"),
         (LINE.replace(b',"answer":{"text":"a"', b',"answer":null,"was":{"text":"a"'), "was"),
         (LINE.split(b',"answer"')[0] + b"}\n", "an answer or an error"),
-        (encode_line(Start("p", None, "1")).replace(b'"format":1', b'"format":2'), "format 2"),
+        (encode_line(Start("p", None, "1")).replace(b'"format":2', b'"format":3'), "format 3"),
         (b"[" * 100_000, ""),
         (b"\xff\n", ""),
         (b"\n", ""),

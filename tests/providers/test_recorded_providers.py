@@ -270,7 +270,7 @@ def test_a_broken_line_is_refused_with_its_number(file: Path) -> None:
         (b"[provider]", ", line 1", "is no line of a recording"),
         (line("a"), ", line 1", "stands before the start of the recording"),
         (START + line("a") + encode_line(Start("other", None, "")), ", line 3", "of another provider or model"),
-        (START.replace(b'"format":1', b'"format":9') + line("a"), ", line 1", "format 9 is not known to this version"),
+        (START.replace(b'"format":2', b'"format":9') + line("a"), ", line 1", "format 9 is not known to this version"),
     ],
     ids=range(6),
 )
