@@ -40,10 +40,27 @@ SHOWN_CHARS: Final = 240
 SECONDS: Final = 10.0
 # What one search holds in memory at most.
 CORPUS_BYTES: Final = 50_000_000
+# Searches that one agent may have at a time. Each holds a text, and its time is measured on a clock that goes on
+# while others compute: so the rest wait, before theirs begins.
+AT_ONCE: Final = 4
 # Fifty lines and fifty names, each character written as an escape: never cut.
 _ANSWER_BYTES: Final = 8_000_000
 # After so many entries everybody else gets a turn; judging one may take many rules.
 _SLICE: Final = 200
+
+
+class _Searches:
+    """The searches of one agent that run beside each other."""
+
+    def __init__(self) -> None:
+        self.limiter = trio.CapacityLimiter(AT_ONCE)
+
+    async def give_up(self) -> tuple[int, ...]:
+        """Do nothing: a search ends with its call.
+
+        Cancellation: never.
+        """
+        return ()
 
 
 @attrs.define
@@ -142,6 +159,10 @@ class Grep:
         Cancellation: nothing changed, and the searching process is gone.
         """
         asked = taken(GrepArguments, arguments, self.spec)
+        async with context.belongings.keep(_Searches, _Searches).limiter:
+            return await self._search(asked, context)
+
+    async def _search(self, asked: GrepArguments, context: ToolContext) -> Observation:
         found, texts = await _gather(context, asked)
         # Whoever is killed cannot end its searcher: so that ends by itself.
         most_seconds = math.ceil(self._seconds) + 1

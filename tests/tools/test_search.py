@@ -14,7 +14,8 @@ from actors.agents.ports import ObservationKind
 from actors.errors import ToolFailed
 from actors.testing.effort import does_not_run_away
 from actors.tools.paths import Workspace
-from actors.tools.search import _WORKER, FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
+from actors.tools.process import Finished, Status
+from actors.tools.search import _WORKER, AT_ONCE, FILE_BYTES, HITS, LINE_CHARS, Find, Grep, fits
 from actors.tools.walking import marks, walk
 
 
@@ -242,3 +243,30 @@ def test_a_searcher_whose_run_was_killed_ends_by_itself() -> None:
         [sys.executable, "-I", "-S", "-c", _WORKER], input=question + text, capture_output=True, timeout=60
     )
     assert done.returncode < 0 and done.stdout == b""
+
+
+async def test_searches_of_one_agent_beside_each_other_are_few_and_their_time_begins_with_them(
+    filled, context, monkeypatch, autojump_clock
+):
+    running, peak, began = 0, 0, []
+
+    async def search(argv, **options):
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        began.append(options["timeout"])
+        # As long as it may take: whoever waits for it must not be charged for that.
+        await trio.sleep(options["timeout"])
+        running -= 1
+        return Finished(Status.exited, 0, "[0, 0, []]", 0, 0.0)
+
+    monkeypatch.setattr("actors.tools.search.run_confined", search)
+    tool, seen = Grep(), []
+
+    async def one():
+        seen.append((await tool.run({"pattern": "x"}, context)).text)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(one)
+    assert (peak, len(began), seen) == (AT_ONCE, 10, ["[no lines]"] * 10)
