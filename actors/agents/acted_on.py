@@ -18,6 +18,8 @@ ACTED_ON: Final = frozenset({
     "goal", "file", "root", "verify", "constraints", "max_steps", "max_duration", "max_tokens", "max_output_tokens",
     "max_retries", "retry", "stall", "max_read_chars", "exec_timeout", "agents", "on_unknown_price",
     "queue_order", "spawn_background_after", "detached_spawns", "exec_sandbox", "exec_caps", "effort", "routing",
+    "max_parallel_reads",
+    "commit_identity", "check_writes",
 })  # fmt: skip
 # And of a named agent.
 AGENT_ACTED_ON: Final = frozenset({
@@ -32,6 +34,8 @@ def unsupported_fields(contract: TaskContract) -> list[tuple[str, str]]:
         for field in attrs.fields(TaskContract)
         if field.name not in ACTED_ON and getattr(contract, field.name) != _default(field, contract)
     ]
+    if contract.check_writes and contract.is_single_file:
+        problems.append(("contract.check_writes", "one file has no commands; remove it, or give the contract a root"))
     criterion = _criterion_problem(contract)
     if criterion is not None:
         problems.append(("contract.verify.kind", criterion))

@@ -12,13 +12,13 @@ read again. They ride with whatever is written before the effect anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from actors.agents.ports import Completion, Observation, Tool, ToolCall
-from actors.agents.rows import AttemptBegun, AttemptClosed, CallDone
+from actors.agents.rows import AttemptBegun, AttemptClosed, CallDone, Edited
 
 if TYPE_CHECKING:
     from actors.agents.loop import Loop
@@ -33,8 +33,10 @@ class Work:
     ``known`` are results of a process before this one, by the ordinal of the call;
     ``aborted`` are calls that the operator gave up. ``again``: calls may have run
     before. ``done`` fills with the results of this process, ``stored`` with the
-    ordinals of those that stand in the store. ``acted``: one that does not stand is
-    of a call that did something, and noted nothing before it did.
+    ordinals of those that stand in the store, and ``edits`` with the files that calls
+    changed, until they are written with those results. ``acted``: one that does not stand is
+    of a call that did something, and noted nothing before it did. ``told`` is the last
+    call that was told of.
     """
 
     step: int
@@ -45,15 +47,22 @@ class Work:
     again: bool = False
     done: dict[int, Observation] = attrs.Factory(dict)
     stored: set[int] = attrs.Factory(set)
+    edits: dict[int, tuple[Edited, ...]] = attrs.Factory(dict)
     denied: bool = False
     acted: bool = False
+    told: int = 0
 
-    def unstored(self, run_id: str) -> list[CallDone]:
+    def unstored(self, run_id: str) -> list[CallDone | Edited]:
         """Give the results that do not stand yet, as rows; they count as stored from now on."""
         fresh = [ordinal for ordinal in self.done if ordinal not in self.stored and ordinal not in self.known]
         self.stored.update(fresh)
         self.acted = False
-        return [call_done(run_id, self.step, ordinal, self.done[ordinal]) for ordinal in fresh]
+        rows = [call_done(run_id, self.step, ordinal, self.done[ordinal]) for ordinal in fresh]
+        return [*rows, *self.edited(fresh)]
+
+    def edited(self, ordinals: Iterable[int]) -> list[Edited]:
+        """Give what calls changed in files, as rows, to be written with their results; each is given once."""
+        return [row for ordinal in ordinals for row in self.edits.pop(ordinal, ())]
 
 
 def call_done(run_id: str, step: int, ordinal: int, seen: Observation) -> CallDone:
@@ -117,6 +126,7 @@ class Journal:
 
         Cancellation: as `Loop.stand`.
         """
-        rows: list[Any] = [call_done(*self._place, seen), AttemptClosed(*self._place, "done")]
+        edited = self._work.edited((self._ordinal,))
+        rows: list[Any] = [call_done(*self._place, seen), *edited, AttemptClosed(*self._place, "done")]
         await self._loop.stand(*rows)
         self._work.stored.add(self._ordinal)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from actors.agents.call_journal import Work
+from actors.agents.entry_text import bounded, clean
 from actors.agents.gatekeeper import CallContext
 from actors.agents.model_input import read_arguments
 from actors.agents.ports import ActRefused, Observation, ObservationKind, Tool, ToolCall
+from actors.agents.prompt import ENTRY_CHARS
 from actors.agents.rewriting import CallRewritten
 from actors.errors import StoreError, ToolFailed
 
@@ -29,6 +32,25 @@ def failed(target: str, text: str) -> Observation:
     return Observation(ObservationKind.error, target, text)
 
 
+def capped(loop: Loop, seen: Observation) -> Observation:
+    """Make the observation of a tool safe and bounded. Once: cut again, it would lose how much was left out."""
+    hide = loop.recorder.redactor.hide
+    text = bounded(hide(clean(seen.text)), ENTRY_CHARS)
+    return attrs.evolve(seen, target=bounded(hide(clean(seen.target)), ENTRY_CHARS), text=text)
+
+
+async def announce(loop: Loop, work: Work, ordinal: int, call: ToolCall) -> None:
+    """Tell that a call begins, once.
+
+    Cancellation: it was told; its row may be missing.
+    """
+    if ordinal <= work.told:
+        return
+    work.told = ordinal
+    facts = {"step": work.step, "ordinal": ordinal, "tool": clean(call.name)[:200]}
+    await loop.recorder.emit(loop.agent, "tool_call", **facts)
+
+
 async def call_tool(loop: Loop, tool: Tool, context: CallContext) -> Observation:
     """Run a call, from its start again whenever its approver changes it; that is said in the result.
 
@@ -37,6 +59,7 @@ async def call_tool(loop: Loop, tool: Tool, context: CallContext) -> Observation
     seen = None
     while seen is None:
         seen = await _once(loop, tool, await context.begin(), context)
+    context.keep_edits(seen)
     return context.telling(seen)
 
 

@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from actors.agents.loop import Loop
 
 
-def sandbox_recorder(loop: Loop, step: int, ordinal: int | None) -> Callable[[SandboxApplied], Awaitable[None]]:
-    """Give what leaves the row and the event of one command; ``ordinal`` None is a check."""
+def sandbox_recorder(
+    loop: Loop, step: int, ordinal: int | None, turn: Callable[[], Awaitable[None]] | None = None
+) -> Callable[[SandboxApplied], Awaitable[None]]:
+    """Give what leaves the row and the event of one command; ``ordinal`` None is a check.
+
+    ``turn`` is awaited before: rows stand in the order of the calls.
+    """
 
     async def record(applied: SandboxApplied) -> None:
         """Leave them. Cancellation: both were left or none."""
+        if turn is not None:
+            await turn()
         agent, recorder = loop.agent, loop.recorder
         await recorder.append(
             sandbox_row(agent.run_id, step, ordinal, applied),
@@ -48,10 +55,12 @@ def sandbox_facts(step: int, ordinal: int | None, applied: SandboxApplied) -> di
     }
 
 
-def confinement_of(loop: Loop, policy: Policy, step: int, ordinal: int) -> Confinement:
-    """Give what is to stand around the commands of one call."""
+def confinement_of(
+    loop: Loop, policy: Policy, step: int, ordinal: int, turn: Callable[[], Awaitable[None]] | None = None
+) -> Confinement:
+    """Give what is to stand around the commands of one call; ``turn`` as in `sandbox_recorder`."""
     contract = loop.contract
-    record, hidden = sandbox_recorder(loop, step, ordinal), files_of(loop.recorder.store)
+    record, hidden = sandbox_recorder(loop, step, ordinal, turn), files_of(loop.recorder.store)
     return Confinement(contract.exec_sandbox, policy, contract.exec_caps, record, hidden=hidden)
 
 

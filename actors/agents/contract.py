@@ -48,6 +48,7 @@ from actors.agents.routing import Routing
 from actors.agents.verification import CriterionKind, Verification
 from actors.containment.lines import QueueOrder
 from actors.containment.prices import OnUnknownPrice
+from actors.errors import kind_word
 
 DEFAULT_EXEC_TIMEOUT: Final = 900.0
 # The most skills that one directory may hold.
@@ -127,12 +128,25 @@ class MemoryCaps:
         return self.max_chars // 8
 
 
+# What git takes away at both ends of a name or an address.
+_IDENT_ENDS: Final = " .,:;<>\"\\'"
+
+
+def _ident_problem(value: object) -> str | None:
+    problem = word_problem(value)
+    if problem:
+        return problem
+    if any(each in str(value) for each in "<>"):
+        return f"must not hold < or >, which stand around the address in a commit, and is {value!r}"
+    return None if str(value).strip(_IDENT_ENDS) else f"must hold more than marks, and is {value!r}"
+
+
 @attrs.frozen
 class Identity:
     """Who commits. The default can belong to nobody: a human must not be blamed for what an agent did."""
 
-    name: str = judged(word_problem, "agent")
-    email: str = judged(word_problem, "agent@actors.invalid")
+    name: str = judged(_ident_problem, "agent")
+    email: str = judged(_ident_problem, "agent@actors.invalid")
 
 
 class PromptKind(StrEnum):
@@ -209,7 +223,7 @@ def _as_path_or_none(value: str | PurePath | None) -> Path | None:
 def _path_problem(value: object) -> str | None:
     if isinstance(value, Path):
         return text_problem(str(value))
-    return "must not be empty" if value == "" else f"must be a path, not {type(value).__name__}"
+    return "must not be empty" if value == "" else f"must be a path, not {kind_word(value)}"
 
 
 _MAYBE_PATH: Final = judging(optional(_path_problem))
@@ -329,6 +343,8 @@ class TaskContract:
     web: object | None = _live()
     images: tuple[object, ...] = _lives()
     commit_identity: Identity = _part(Identity())
+    # Whether a file that an agent wrote is looked at by the checker of its language, and it reads what that says.
+    check_writes: bool = judged(flag_problem, False, kw_only=True)
     # 0 is read as 1: one after the other.
     max_parallel_reads: int = judged(whole_number(1), 10, converter=_at_least_one, kw_only=True)
     pause_scope: PauseScope = _choice(PauseScope.agent)
@@ -525,6 +541,10 @@ class TaskContract:
     def with_commit_identity(self, name: str, email: str) -> "TaskContract":
         """Set who commits."""
         return attrs.evolve(self, commit_identity=Identity(name, email))
+
+    def with_check_writes(self, check: bool) -> "TaskContract":
+        """Say whether a file that was written is looked at by the checker of its language."""
+        return attrs.evolve(self, check_writes=check)
 
     def with_max_parallel_reads(self, reads: int) -> "TaskContract":
         """Cap the reads beside each other; 1 is one after the other."""

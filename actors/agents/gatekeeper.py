@@ -16,10 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import attrs
+
 from actors.agents.belongings import Belongings
 from actors.agents.call_journal import Journal, Work, call_key
 from actors.agents.confinement import Confinement
 from actors.agents.confining import confinement_of
+from actors.agents.contract import Identity
+from actors.agents.edits import Edit
 from actors.agents.entry_text import bounded, clean
 from actors.agents.exec_judging import Judged, judge_command
 from actors.agents.judging import FileText, Kept
@@ -28,10 +32,11 @@ from actors.agents.ports import Act, ActRefused, ApprovalRequest, Observation, R
 from actors.agents.questions import Question
 from actors.agents.remembered import LAYER, Memory
 from actors.agents.rewriting import CallRewritten, Rewriting
-from actors.agents.rows import ApprovalApplied, ApprovalAsked, PolicyEvent, SnapshotKept, WriteIntended
+from actors.agents.rows import ApprovalApplied, ApprovalAsked, Edited, PolicyEvent, SnapshotKept, WriteIntended
 
 if TYPE_CHECKING:
     from actors.agents.loop import Loop
+    from actors.agents.reading_beside import Beside
 
 
 # Characters of what is to be written that a pending question keeps for whoever decides.
@@ -68,6 +73,10 @@ class CallContext:
         # Questions so far. What a process before this one was told to run is run, and not what the model asked for.
         self._asked = self._claims = self._hear() if self._again else 0
         self.journal: Journal | None = None
+        # Set for a read that runs beside others: what is written or asked has to wait for its turn then.
+        self.beside: Beside | None = None
+        # How files change, by the target that it was noted for.
+        self._edits: dict[str, Edit] = {}
 
     @property
     def call(self) -> ToolCall:
@@ -115,9 +124,20 @@ class CallContext:
         return self._loop.contract.max_read_chars
 
     @property
+    def check_writes(self) -> bool:
+        """Tell whether a file that was written is to be looked at by the checker of its language."""
+        return self._loop.contract.check_writes
+
+    @property
+    def commit_identity(self) -> Identity:
+        """Give who commits."""
+        return self._loop.contract.commit_identity
+
+    @property
     def confinement(self) -> Confinement:
         """Give what is to stand around the commands of this call."""
-        return confinement_of(self._loop, self._policy, self._step, self._ordinal)
+        turn = None if self.beside is None else self.beside.its_turn
+        return confinement_of(self._loop, self._policy, self._step, self._ordinal, turn)
 
     @property
     def belongings(self) -> Belongings:
@@ -129,7 +149,7 @@ class CallContext:
         """Name this call by durable facts: the same in every process that runs it. An idempotency key."""
         return call_key(self._loop.agent.run_id, self._step, self._ordinal)
 
-    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+    async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         """Note what a write is about to make of ``target``; tell whether it had been noted by a process before.
 
         ``after`` is the digest of the bytes that will stand there, ``changes`` whether others stand there now.
@@ -139,24 +159,55 @@ class CallContext:
         Cancellation: as `Loop.stand`; nothing may be written.
         """
         loop = self._loop
+        if self.beside is not None:
+            await self.beside.alone()
+        target = self._told(target)
+        if edit is not None:
+            edit = edit.without_secrets(loop.recorder.redactor.hide)
+            if changes:
+                self._edits[target] = edit
         if not loop.recorder.durable:
             return False
         place = (loop.agent.run_id, self._step, self._ordinal)
         known = loop.recorder.store.write_intent(*place, target) if self._again else None
         if known is not None:
-            noted, changed = known
-            return noted == after and changed
+            ours = known.after == after and known.changes
+            if ours and not changes and edit is not None:
+                # Nobody but the process before this one saw what had stood there.
+                self._edits[target] = known.edit
+            return ours
         # What this step has done so far stands with it.
         done = [] if self._work is None else self._work.unstored(loop.agent.run_id)
-        await loop.stand(*done, WriteIntended(*place, target, after, changes))
+        lines = attrs.astuple(edit or Edit())
+        await loop.stand(*done, WriteIntended(*place, target, after, changes, *lines))
         return False
 
     def wrote(self, target: str, now: str) -> bool:
         """Tell whether a process before this one meant to leave exactly ``now`` (a digest) at ``target``."""
         if not self._again:
             return False
+        target = self._told(target)
         known = self._loop.recorder.store.write_intent(self._loop.agent.run_id, self._step, self._ordinal, target)
-        return known is not None and known == (now, True)
+        if known is None or known.after != now or not known.changes:
+            return False
+        if known.edit.lines_added is not None:
+            # What git keeps is no text, and counts no lines.
+            self._edits[target] = known.edit
+        return True
+
+    def _told(self, target: str) -> str:
+        """Write a target as it is stored: a link may lead to a file that is named by a credential."""
+        return self._loop.recorder.redactor.hide(clean(target))
+
+    def keep_edits(self, seen: Observation) -> None:
+        """Have what the call changed in files written with its result, if it changed anything."""
+        if self._work is None or not (self._edits and seen.changed):
+            return
+        run_id = self._loop.agent.run_id
+        self._work.edits[self._ordinal] = tuple(
+            Edited(run_id, self._step, self._ordinal, self.call.name, path, *attrs.astuple(edit))
+            for path, edit in self._edits.items()
+        )
 
     async def touch(self, target: str, look: Callable[[], FileText]) -> None:
         """Keep what a file holds before this agent first changes it, if somebody may review the work.
@@ -167,6 +218,8 @@ class CallContext:
         """
         loop = self._loop
         run_id = loop.agent.run_id
+        if self.beside is not None:
+            await self.beside.alone()
         if loop.services.reviewer is None or loop.recorder.store.has_snapshot(run_id, target):
             return
         before = look() if self.may_read(target) else FileText(Kept.unkept, "the policy does not let it be read")
@@ -201,11 +254,15 @@ class CallContext:
             ActRefused: the row and the event are written.
         """
         self._insist_on_the_call()
+        if self.beside is not None:
+            await self.beside.before(act)
         if not more and self._policy.explain(act, target).effect is Effect.allow:
             # Nearly every act of nearly every run: it costs a look and nothing else.
             self._let_go()
             return
         seen = [(each, self._policy.explain(act, each)) for each in (target, *more)]
+        if self.beside is not None:
+            await self.beside.its_turn()
         for each, decision in seen:
             if decision.effect is Effect.deny:
                 await self._refuse(act, each, decision, "denied by policy", "policy")
@@ -225,6 +282,9 @@ class CallContext:
             ActRefused: the row and the event are written. A deny of one is a deny of all, and nobody was asked then.
         """
         self._insist_on_the_call()
+        if self.beside is not None:
+            # Also where all is allowed: what stands around a command is looked for just before it starts.
+            await self.beside.its_turn()
         judged = [(argv, judge_command(self._policy, argv)) for argv in commands]
         seen = [each for _, several in judged for each in several]
         files = [
@@ -278,6 +338,8 @@ class CallContext:
         if known is not None and loop.recorder.store.approval(row.request_id) is None:
             await self._note("decision", act, target, known, "approved", LAYER)
             return
+        if self.beside is not None:
+            await self.beside.alone()
         approval = await Question(loop, request, row, self._work, self.journal).answer()
         if not approval.approved:
             await self._refuse(act, target, decision, approval.reason or "denied", "approver", **more)

@@ -22,10 +22,10 @@ from actors.agents.about import About, AgentLimits
 from actors.agents.agent import COMMIT_SECONDS, Agent
 from actors.agents.belongings import Belongings
 from actors.agents.call_journal import Journal, Work, acts_unnoted, is_replayable
-from actors.agents.calling import call_tool, failed
+from actors.agents.calling import announce, call_tool, capped, failed
 from actors.agents.contract import TaskContract
 from actors.agents.criterion import note_dependencies, passes
-from actors.agents.entry_text import bounded, clean
+from actors.agents.entry_text import bounded
 from actors.agents.gatekeeper import CallContext
 from actors.agents.live_states import WaitFor
 from actors.agents.loop_children import Children
@@ -42,7 +42,9 @@ from actors.agents.ports import (
     Provider,
     ToolCall,
 )
-from actors.agents.prompt import ENTRY_CHARS, Framing, first_turn, fitted, system_text
+from actors.agents.prompt import Framing, first_turn, system_text
+from actors.agents.read_runs import NO_RUNS
+from actors.agents.reading_beside import read_beside, runs_of
 from actors.agents.recording import Recorder, ending, settled_row
 from actors.agents.retrying import retry_delay
 from actors.agents.reviewing import refused_endpoints
@@ -153,7 +155,7 @@ class Loop:
         self.recorder: Recorder = recorder
         self._phase = Phase.ready
         tools = {tool.spec.name: tool for tool in job.services.tools}
-        self._tools = {name: tool for name, tool in tools.items() if job.tools is None or name in job.tools}
+        self.tools = {name: tool for name, tool in tools.items() if job.tools is None or name in job.tools}
         self._specs = self.services.offered(self.contract.agents if job.in_tree else None, job.tools)
         self._system = system_text(self._framing())
         self._transcript = Transcript(
@@ -365,9 +367,9 @@ class Loop:
         return held, request
 
     async def _request(self, step: int) -> CompletionRequest:
-        turns, contract = fitted(self._transcript.turns), self.contract
+        read, contract = self._transcript.read, self.contract
         model, most = self.job.model, contract.max_output_tokens
-        request = CompletionRequest(self._system, turns, self._specs, model, most, contract.effort)
+        request = CompletionRequest(self._system, read.turns(), self._specs, model, most, contract.effort, read.sent)
         return request if contract.routing is None else await self._routed(contract.routing, request, step)
 
     async def _routed(self, routing: Routing, request: CompletionRequest, step: int) -> CompletionRequest:
@@ -474,6 +476,7 @@ class Loop:
             self._run_id, step, answer, late, seen, used, self._ledger.remaining_tokens, self._digest
         )
         facts = step_facts(step, answer, (*late, *seen), used)
+        rows += work.edited(list(work.edits))
         await self.stand(*rows, self.recorder.event(self.agent.path, self.agent.depth, "step", facts))
         self.agent.steps = step
         self._move(Event.step_stored)
@@ -526,20 +529,25 @@ class Loop:
     # ── calls ───────────────────────────────────────────────────────────────
 
     async def _run_calls(self, work: Work) -> list[Observation]:
-        """Run the calls of an answer in order, then its spawns beside each other; results stand in call order."""
+        """Run the calls of an answer in order, reads beside reads, then its spawns; results stand in call order."""
         # Who was stopped while its answer was stored begins none of its calls.
         await trio.lowlevel.checkpoint_if_cancelled()
         self._move(Event.calls_begin)
         calls = work.answer.calls
         results: list[Observation | None] = [None] * len(calls)
         spawns: list[int] = []
+        runs = NO_RUNS if len(calls) < 2 else runs_of(self, work)
         for place, call in enumerate(calls):
+            if place in runs:
+                await read_beside(self, work, runs[place])
             if place >= work.admitted:
                 cap = self._tool_call_cap()
                 await self.recorder.emit(self.agent, "refused", step=work.step, axis="tool_calls", text=str(cap))
-                results[place] = self._capped(failed(call.name, f"not run: {cap}"))
+                results[place] = capped(self, failed(call.name, f"not run: {cap}"))
             elif call.name == SPAWN and self.job.in_tree:
                 spawns.append(place)
+            elif (known := work.done.get(place + 1)) is not None:
+                results[place] = known
             else:
                 results[place] = work.done[place + 1] = await self._run_tool(work, place + 1, call)
         self._move(Event.calls_over)
@@ -556,12 +564,6 @@ class Loop:
         assert limit is not None, "without a ceiling every call is admitted"
         return ToolCallCap(limit, self.agent.tree.ledger.state.tool_calls)
 
-    def _capped(self, seen: Observation) -> Observation:
-        """Make the observation of a tool safe and bounded. Once: cut again, it would lose how much was left out."""
-        hide = self.recorder.redactor.hide
-        text = bounded(hide(clean(seen.text)), ENTRY_CHARS)
-        return attrs.evolve(seen, target=bounded(hide(clean(seen.target)), ENTRY_CHARS), text=text)
-
     async def _run_tool(self, work: Work, ordinal: int, call: ToolCall) -> Observation:
         known = work.known.get(ordinal)
         if known is not None:
@@ -570,24 +572,23 @@ class Loop:
         if ordinal in work.aborted:
             work.denied = True
             why = "the operator aborted this call; nobody knows whether it was done"
-            return self._capped(context.telling(failed(call.name, why)))
-        step = work.step
-        await self.recorder.emit(self.agent, "tool_call", step=step, ordinal=ordinal, tool=clean(call.name)[:200])
-        tool = self._tools.get(call.name)
+            return capped(self, context.telling(failed(call.name, why)))
+        await announce(self, work, ordinal, call)
+        tool = self.tools.get(call.name)
         if tool is None:
             names = ", ".join(spec.name for spec in self._specs)
-            return self._capped(failed(call.name, f"there is no tool {call.name!r}; the tools are: {names}"))
+            return capped(self, failed(call.name, f"there is no tool {call.name!r}; the tools are: {names}"))
         if not self.recorder.durable:
-            return self._capped(await call_tool(self, tool, context))
+            return capped(self, await call_tool(self, tool, context))
         if is_replayable(tool):
             unnoted = acts_unnoted(tool)
             if (unnoted or work.acted) and (done := work.unstored(self._run_id)):
                 await self.stand(*done)
-            seen = self._capped(await call_tool(self, tool, context))
+            seen = capped(self, await call_tool(self, tool, context))
             work.acted = work.acted or unnoted
             return seen
         context.journal = Journal(self, work, ordinal, context.call)
         await context.journal.begin()
-        seen = self._capped(await call_tool(self, tool, context))
+        seen = capped(self, await call_tool(self, tool, context))
         await context.journal.close(seen)
         return seen

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import attrs
 
 from actors.agents.belongings import Belongings
+from actors.agents.edits import Edit, Intent
+from actors.agents.growing import Growing
 from actors.agents.judging import FileText, Pins
 from actors.agents.rows import Row
 from actors.agents.verification import Verification
@@ -20,6 +22,7 @@ from actors.errors import Refused
 
 if TYPE_CHECKING:
     from actors.agents.confinement import Confinement
+    from actors.agents.contract import Identity
     from actors.agents.remembered import Remembered
 
 # ── what a model is asked, and what it answers ──────────────────────────────
@@ -76,8 +79,8 @@ class CompletionRequest:
     """One question to a model.
 
     ``model`` None asks for whatever the provider is configured with.
-    ``max_output_tokens`` is already clamped to what may be spent. ``effort`` is how
-    hard the model is to think, in the endpoint's own words; None leaves that to it.
+    ``max_output_tokens`` is already clamped to what may be spent. ``effort`` is how hard the model is to think, in
+    the endpoint's own words; None leaves that to it. ``grown`` knows sums over these turns (`growing.added_up`).
     """
 
     system: str
@@ -86,6 +89,7 @@ class CompletionRequest:
     model: str | None = None
     max_output_tokens: int = 4096
     effort: str | None = None
+    grown: Growing[Turn] | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -132,12 +136,10 @@ class Estimate:
 class Provider(Protocol):
     """A source of completions.
 
-    Besides ``name`` and ``complete`` a provider may offer
-    ``estimate(request) -> Estimate`` (its own worst case), ``default_model``
-    (the model it is configured with, str or None), ``endpoint``
-    (``host:port`` for the net policy, None when it opens no connection),
-    ``takes_effort`` (whether it can send ``effort``; without it a run that
-    asks for one is refused), ``served_by`` and ``aclose()``.
+    Besides ``name`` and ``complete`` a provider may offer ``estimate(request) -> Estimate`` (its own worst case),
+    ``default_model`` (the model it is configured with, str or None), ``endpoint`` (``host:port`` for the net policy,
+    None when it opens no connection), ``takes_effort`` (whether it can send ``effort``; without it a run that asks
+    for one is refused), ``served_by`` and ``aclose()``.
     """
 
     @property
@@ -220,6 +222,16 @@ class ToolContext(Protocol):
         """Give the most characters one read may return, None for the built-in ceiling."""
         ...
 
+    @property
+    def check_writes(self) -> bool:
+        """Tell whether a file that was written is to be looked at by the checker of its language."""
+        ...
+
+    @property
+    def commit_identity(self) -> "Identity":
+        """Give who commits."""
+        ...
+
     async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
         """Ask the policy, and the approver where it says ask.
 
@@ -257,11 +269,12 @@ class ToolContext(Protocol):
         """Give an idempotency key: made from durable facts, the same whenever this very call is run."""
         ...
 
-    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+    async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         """Note what a write is about to make of ``target``, before it is done.
 
         ``after`` is a digest of the bytes that will stand there, ``changes`` whether others
-        stand there now. Tells whether a process that is gone noted the same and would have
+        stand there now. ``edit`` is how lines change then, kept with a result that says so.
+        Tells whether a process that is gone noted the same and would have
         changed something: then what stands there may be this call's own work.
 
         Cancellation: nothing may be written.
@@ -293,16 +306,15 @@ class ToolContext(Protocol):
 class Tool(Protocol):
     """Something a model can call.
 
-    ``read_only`` tools may run beside each other. A tool asks
-    ``context.authorise`` for each act with the real target (a path after it was
+    Calls of ``read_only`` tools run beside each other, and one may be cut and begun again. A
+    tool asks ``context.authorise`` for each act with the real target (a path after it was
     resolved, relative to the root), before it does anything.
 
-    A tool may say what is to be done with a call of which nobody knows whether it ran,
-    because the process ended: ``recovery`` is ``replayable`` (run it again) or
-    ``indeterminate`` (a human decides). Without it, what is ``read_only`` is replayable and
-    all else is not. A call that was cut while it asked is begun again from its start, so an
-    indeterminate tool asks for everything in its first question: once it was let go on it is
-    taken to have acted, also while it asks again, and a human decides.
+    A tool may say what is to be done with a call of which nobody knows whether it ran, because the process ended:
+    ``recovery`` is ``replayable`` (run it again) or ``indeterminate`` (a human decides). Without it, what is
+    ``read_only`` is replayable and all else is not. A call that was cut while it asked is begun again from its start,
+    so an indeterminate tool asks for everything in its first question: once it was let go on it is taken to have
+    acted, also while it asks again, and a human decides.
 
     ``notes_writes`` True says that it does nothing before `ToolContext.intend`; the results of
     the calls before it then stand with what it notes, and need no transaction of their own.
@@ -531,8 +543,8 @@ class RunStore(Protocol):
         """Give how the questions of one call stand, in order."""
         ...
 
-    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
-        """Give what a call meant to make of a file, and whether that changed it; None when it noted nothing."""
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> Intent | None:
+        """Give what a call meant to make of a file; None when it noted nothing."""
         ...
 
     def pins(self, run_id: str) -> str | None:
@@ -585,14 +597,3 @@ class Observer(Protocol):
     def event(self, event: "Mapping[str, Any]") -> None:
         """Take one event: flat data with ``kind``, ``path`` and ``depth``."""
         ...
-
-
-@attrs.frozen
-class RunSummary:
-    """One line of a list of runs."""
-
-    run_id: str
-    status: str
-    outcome: str | None
-    started_at: str
-    goal: str

@@ -269,7 +269,7 @@ class CallDone:
 class WriteIntended:
     """A call is about to leave a file as ``after`` (a digest): a row in ``write_intents``; the first one counts.
 
-    ``changes``: other bytes stood there.
+    ``changes``: other bytes stood there. How its lines change is kept for `Edited`.
     """
 
     run_id: str
@@ -278,6 +278,26 @@ class WriteIntended:
     target: str
     after: str
     changes: bool
+    lines_added: int | None = None
+    lines_removed: int | None = None
+    hunk: str | None = None
+
+
+@attrs.frozen
+class Edited:
+    """A call changed a file: a row in ``edits``, in the transaction of the call's result; see `agents/edits.py`.
+
+    ``hunk`` is a unified diff without names, None when it is not kept.
+    """
+
+    run_id: str
+    step: int
+    ordinal: int
+    tool: str
+    path: str
+    lines_added: int | None
+    lines_removed: int | None
+    hunk: str | None
 
 
 @attrs.frozen
@@ -547,41 +567,9 @@ class LiveEnded:
 
 
 Row = (
-    RunStarted
-    | RunStatus
-    | RunResumed
-    | PolicyInForce
-    | HaltLifted
-    | Inherited
-    | Drawn
-    | CallDone
-    | WriteIntended
-    | AttemptBegun
-    | AttemptClosed
-    | ApprovalAsked
-    | ApprovalDeferred
-    | ApprovalDecided
-    | ApprovalApplied
-    | RunFinished
-    | AttemptMade
-    | Reserved
-    | Settled
-    | AnswerGiven
-    | StepDone
-    | Observed
-    | PolicyEvent
-    | SandboxUsed
-    | AgentEvent
-    | Spawned
-    | QueueEntered
-    | QueueLeft
-    | GateTried
-    | Pinned
-    | SnapshotKept
-    | SpentLater
-    | TreeHalted
-    | LedgerTotals
-    | EventSeen
-    | LiveSeen
-    | LiveEnded
-)
+    RunStarted | RunStatus | RunResumed | PolicyInForce | HaltLifted | Inherited | Drawn | CallDone | WriteIntended
+    | Edited | AttemptBegun | AttemptClosed | ApprovalAsked | ApprovalDeferred | ApprovalDecided | ApprovalApplied
+    | RunFinished | AttemptMade | Reserved | Settled | AnswerGiven | StepDone | Observed | PolicyEvent | SandboxUsed
+    | AgentEvent | Spawned | QueueEntered | QueueLeft | GateTried | Pinned | SnapshotKept | SpentLater | TreeHalted
+    | LedgerTotals | EventSeen | LiveSeen | LiveEnded
+)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.agents.edits import Intent
 from actors.agents.judging import FileText
 from actors.agents.ports import ApprovalState
 
@@ -33,7 +34,7 @@ class Unrecorded:
         """Know nothing."""
         return ()
 
-    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> Intent | None:
         """Know nothing."""
         return None
 

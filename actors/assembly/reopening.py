@@ -361,9 +361,12 @@ class _New:
         done = "SELECT ordinal, kind, target, text, changed FROM call_results WHERE run_id = ? AND step = ?"
         for ordinal, kind, target, text, changed in self._store.select(done, places):
             yield CallDone(new, step, ordinal, kind, target, text, bool(changed))
-        meant = "SELECT ordinal, target, after, changes FROM write_intents WHERE run_id = ? AND step = ?"
-        for ordinal, target, after, changes in self._store.select(meant, places):
-            yield WriteIntended(new, step, ordinal, target, after, bool(changes))
+        meant = (
+            "SELECT ordinal, target, after, changes, lines_added, lines_removed, hunk FROM write_intents"
+            " WHERE run_id = ? AND step = ?"
+        )
+        for ordinal, target, after, changes, *edit in self._store.select(meant, places):
+            yield WriteIntended(new, step, ordinal, target, after, bool(changes), *edit)
         begun = "SELECT ordinal, tool, arguments, resolution FROM tool_attempts WHERE run_id = ? AND step = ?"
         for ordinal, tool, arguments, resolution in self._store.select(begun, places):
             yield AttemptBegun(new, step, ordinal, tool, arguments, call_key(new, step, ordinal))

@@ -13,7 +13,10 @@ from typing import Any, Final
 import attrs
 
 from actors.agents.entry_text import bounded
+from actors.agents.remembered import LAYER as REMEMBERED
 from actors.assembly.agent_usage import LIVE, OF_TREE, Used, own_usage, with_descendants
+from actors.assembly.child_trees import child_trees
+from actors.assembly.edited_files import edit_sums
 from actors.assembly.inbox import waiting
 from actors.errors import StoreError, StoreErrorKind
 from actors.ids import ROOT
@@ -21,6 +24,7 @@ from actors.store.drivers import Driving, driver_of
 from actors.store.readers import Reader
 from actors.store.records import RunRecord
 from actors.store.storage_errors import readable
+from actors.tools.sandbox_grants import ASKED_BY_DEFAULT
 from actors.tools.todo_write import NAME as TODO_WRITE
 
 # Acts that a report names one by one; the count beside them says how many there were.
@@ -57,6 +61,15 @@ class FailedCall:
 
 
 @attrs.frozen
+class RememberedAct:
+    """An act that nobody was asked about, because an earlier yes brought a rule for it along."""
+
+    act: str
+    target: str
+    rule: str
+
+
+@attrs.frozen
 class LastCheck:
     """The latest evaluation of an agent's criterion. ``attempts`` counts all of them."""
 
@@ -87,7 +100,9 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "terminal": wire,
         "usage": _usage(root, agents, reader),
         "tree": {**_tree(reader, run_id, agents), **_denied(reader, run_id)},
+        "edits": edit_sums(reader, run_id),
         "not_held": unheld_groups(reader, run_id),
+        "worktrees": [{"agent": each.agent, **each.as_object()} for each in child_trees(agents)],
         "criterion": _criterion(last_checks(reader, run_id).get(run_id)),
         "halt": None if halt is None else {"kind": halt.kind, "path": halt.path, "by": halt.by, "at": halt.at},
         # What a process still held is only known while it lives.
@@ -141,7 +156,12 @@ def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
     agents, checks = reader.agents(run_id), last_checks(reader, run_id)
     own = own_usage(reader, run_id, agents)
     whole = with_descendants(agents, own)
-    entries = [_agent_entry(each, own[each.path], whole[each.path], checks.get(each.run_id)) for each in agents]
+    trees = {each.agent: each.as_object() for each in child_trees(agents)}
+    entries = [
+        _agent_entry(each, own[each.path], whole[each.path], checks.get(each.run_id))
+        | {"worktree": trees.get(each.path)}
+        for each in agents
+    ]
     return {**run_report(reader, run_id), "agents": entries}
 
 
@@ -188,6 +208,14 @@ def unheld_groups(reader: Reader, tree_id: str) -> list[dict[str, Any]]:
         ][:MOST_UNHELD]
 
 
+def denied_what_commands_may(reader: Reader, tree_id: str) -> bool:
+    """Tell whether an agent was denied a write that a default asks about, while its commands could write."""
+    asked = f"SELECT count(*) {_DENIED} AND act = 'write' AND source = 'approver' AND rule IS NULL"
+    ran = f"SELECT count(*) FROM sandbox_events WHERE {OF_TREE} AND ordinal IS NOT NULL AND instr(not_held, ?)"
+    [(denied,)], [(commands,)] = reader.select(asked, [tree_id]), reader.select(ran, [tree_id, ASKED_BY_DEFAULT])
+    return bool(denied and commands)
+
+
 def last_checks(reader: Reader, tree_id: str) -> dict[str, LastCheck]:
     """Give the latest evaluation of each agent's criterion, by run id."""
     # With max() SQLite gives the other columns of the very row that has it.
@@ -209,6 +237,13 @@ def failed_calls(reader: Reader, run_id: str, step: int) -> list[FailedCall]:
     """List the calls of one step that failed, in call order."""
     sql = f"SELECT target, substr(text, 1, {TEXT_CHARS}) FROM ledger_observations WHERE run_id = ? AND step = ?"
     return [FailedCall(*row) for row in reader.select(f"{sql} AND kind = 'error' ORDER BY ordinal, id", [run_id, step])]
+
+
+def remembered_acts(reader: Reader, run_id: str, step: int) -> list[RememberedAct]:
+    """List the acts of one step that a remembered rule answered for."""
+    sql = f"SELECT act, substr(target, 1, {TEXT_CHARS}), rule FROM policy_events WHERE run_id = ? AND step = ?"
+    rows = reader.select(f"{sql} AND source = ? ORDER BY id", [run_id, step, REMEMBERED])
+    return [RememberedAct(*row) for row in rows]
 
 
 def noted_todo(reader: Reader, run_id: str, step: int) -> str | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from actors.agents.policy import Policy, Rule, stricter
+from actors.agents.contract import TaskContract
+from actors.agents.policy import Effect, Policy, Rule, stricter
 from actors.agents.ports import Act
+from actors.assembly.run_settings import ApproveMode
+from actors.tools.write_check import CHECK
 
 Problems = list[tuple[str, str]]
 _FILES = (Act.read, Act.write)
@@ -36,6 +39,20 @@ def rule_notes(policy: Policy, root: str) -> Problems:
         elif _is_folder(glob, root) and _says_less(policy, rule):
             notes.append((place, f"{glob} is a directory, and what is in it has no such rule; write {glob}/* for that"))
     return notes
+
+
+def unchecked_notes(contract: TaskContract, policy: Policy, approve: ApproveMode | None) -> Problems:
+    """Say that nothing which is written will be checked, where the contract wants it and the policy does not let it."""
+    if not contract.check_writes:
+        return []
+    effect = policy.explain(Act.exec, CHECK).effect
+    if effect is Effect.deny:
+        why = f"the policy denies exec {CHECK!r}"
+    elif effect is Effect.ask and approve is ApproveMode.deny:
+        why = f'no rule allows exec {CHECK!r}, and run.approve = "deny"'
+    else:
+        return []
+    return [("contract.check_writes", f"nothing will be checked: {why}; allow it by a rule, or remove the key")]
 
 
 def _file_rules(policy: Policy) -> Iterator[tuple[str, Rule]]:

@@ -35,10 +35,11 @@ from actors.assembly.provider_spec import (
     provider_of,
 )
 from actors.assembly.reviewer_spec import review_problems
-from actors.assembly.rule_notes import rule_notes, rule_problems
+from actors.assembly.rule_notes import rule_notes, rule_problems, unchecked_notes
 from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import Problems, read_document
 from actors.assembly.task_keys import with_places
+from actors.assembly.task_notes import task_notes
 from actors.containment.limits import Containment
 from actors.containment.prices import OnUnknownPrice, PriceTable
 from actors.errors import ConfigError, unknown_key
@@ -155,7 +156,9 @@ class _Reading:
         if self._problems or contract is None or provider is None:
             raise ConfigError(*self._problems)
         ruled = rule_notes(policy, str(contract.root)) if contract.root is not None and policy is not None else []
-        notes = tuple((_line(place), _line(text)) for place, text in (*ruled, *found.notes))
+        empty = task_notes(contract, containment, self._place_of)
+        empty += unchecked_notes(contract, policy or Policy.default(), settings.approve)
+        notes = tuple((_line(place), _line(text)) for place, text in (*empty, *ruled, *found.notes))
         for place, text in notes:
             log.warning("%s: %s", place, text)
         return Task(

@@ -28,6 +28,7 @@ from actors.store.audit_findings import Audit, Check, Findings, TreeState
 from actors.store.audit_spend import Spend, judge_spend
 from actors.store.audit_steps import (
     AnswerRow,
+    EditRow,
     SeenRow,
     StepRow,
     StepsOfOne,
@@ -253,9 +254,8 @@ class _Auditor:
             names = tuple(field.name for field in attrs.fields(record))
             return (record(*row) for row in self._rows.of_agent(table, names, agent.run_id))
 
-        judged = StepsOfOne(
-            self._findings, agent.run_id, rows(AnswerRow, "step_turns"), rows(SeenRow, "ledger_observations")
-        )
+        answers, seen = rows(AnswerRow, "step_turns"), rows(SeenRow, "ledger_observations")
+        judged = StepsOfOne(self._findings, agent.run_id, answers, seen, rows(EditRow, "edits"))
         judged.judge(rows(StepRow, "steps"))
         marks = self._rows.of_agent("checkpoint_events", ("step", "kind"), agent.run_id)
         judge_checkpoints(self._findings, agent.run_id, marks, judged.count)

@@ -28,6 +28,7 @@ class Check(StrEnum):
     results = "results"
     ordinals = "ordinals"
     digests = "digests"
+    edits = "edits"
     reservations = "reservations"
     attempts = "attempts"
     conservation = "conservation"

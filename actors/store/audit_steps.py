@@ -112,6 +112,18 @@ class SeenRow:
         return self.kind, self.target, self.text, None if self.changed is None else bool(self.changed)
 
 
+@attrs.frozen
+class EditRow:
+    """A row of ``edits``."""
+
+    step: int = attrs.field(converter=as_whole)
+    ordinal: int = attrs.field(converter=as_whole)
+    tool: str = attrs.field(converter=as_text)
+    path: str = attrs.field(converter=as_text)
+    lines_added: int | None = attrs.field(converter=as_whole_or_null)
+    lines_removed: int | None = attrs.field(converter=as_whole_or_null)
+
+
 _DECODE: Final = msgspec.json.Decoder(list[list[str]]).decode
 
 
@@ -132,13 +144,19 @@ class StepsOfOne:
     """The judge of one agent's steps. Used once: `judge`, and then `count` is how many steps are whole."""
 
     def __init__(
-        self, findings: Findings, run_id: str, answers: Iterator[AnswerRow], seen: Iterator[SeenRow]
+        self,
+        findings: Findings,
+        run_id: str,
+        answers: Iterator[AnswerRow],
+        seen: Iterator[SeenRow],
+        edits: Iterator[EditRow],
     ) -> None:
         self.count = 0
         self._findings = findings
         self._run_id = run_id
         self._answers = _Ahead(answers)
         self._seen = _Ahead(seen)
+        self._edits = _Ahead(edits)
         self._previous: str | None = None
 
     def judge(self, steps: Iterator[StepRow]) -> None:
@@ -152,6 +170,7 @@ class StepsOfOne:
             answer, seen = self._answer(row.step), self._results(row.step)
             if answer is not None:
                 self._judge_results(answer, seen)
+                self._judge_edits(answer, seen)
                 self._judge_digest(row, answer, seen)
             self._previous = row.digest
             last = row.step
@@ -219,6 +238,18 @@ class StepsOfOne:
                         f"result {row.ordinal} of step {answer.step} reports of {row.target}, and its call is {tool}",
                     )
 
+    def _judge_edits(self, answer: AnswerRow, seen: list[SeenRow]) -> None:
+        """Look for a call of this name, which says that it changed something, for each file that is told as changed."""
+        ahead, tools = self._edits, answer.called()
+        late = len(seen) - len(tools)
+        while ahead.head is not None and ahead.head.step <= answer.step:
+            row = ahead.take()
+            self._findings.looked(Check.edits)
+            called = row.step == answer.step and 0 < row.ordinal <= len(tools) and tools[row.ordinal - 1] == row.tool
+            if not called or late < 0 or seen[late + row.ordinal - 1].changed != 1:
+                text = f"{row.tool} is told to have changed {row.path} as call {row.ordinal} of step {row.step}"
+                self._wrong(Check.edits, f"{text}, which changed nothing")
+
     def _judge_digest(self, row: StepRow, answer: AnswerRow, seen: list[SeenRow]) -> None:
         if row.digest is None:
             if self._previous is None:
@@ -243,6 +274,11 @@ class StepsOfOne:
     def _judge_rest(self, last: int) -> None:
         """Judge what stands behind the last whole step: one step may be answered, and children may have reported."""
         answered = False
+        while self._edits.head is not None:
+            edit = self._edits.take()
+            self._findings.looked(Check.edits)
+            if edit.step != last + 1 or self._answers.head is None:
+                self._wrong(Check.edits, f"step {edit.step} changed {edit.path}, and step {last} is the last one")
         while self._answers.head is not None:
             step = self._answers.take().step
             self._findings.looked(Check.answers)

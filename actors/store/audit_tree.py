@@ -31,6 +31,7 @@ _TABLES_OF_AGENTS: Final = (
     "draws",
     "call_results",
     "tool_attempts",
+    "edits",
 )
 
 

@@ -18,14 +18,16 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from actors.agents.edits import Edit, Intent
 from actors.agents.judging import FileText, Kept
-from actors.agents.ports import ApprovalState, RunSummary
+from actors.agents.ports import ApprovalState
 from actors.errors import ConfigError
 from actors.store.records import (
     AgentEventRecord,
     ApprovalRecord,
     AttemptRecord,
     CheckpointRecord,
+    EditRecord,
     EventRecord,
     GateRecord,
     HaltRecord,
@@ -38,6 +40,7 @@ from actors.store.records import (
     QueueRecord,
     ReservationRecord,
     RunRecord,
+    RunSummary,
     SpawnRecord,
     StepRecord,
     TurnRecord,
@@ -215,11 +218,20 @@ class Reader(ABC):
         rest = "run_id = ? AND step = ? AND ordinal = ?"
         return self._one(AttemptRecord, "tool_attempts", rest, run_id, step, ordinal)
 
-    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> tuple[str, bool] | None:
-        """Give what a call meant to make of a file, and whether that changed it; None when it noted nothing."""
-        sql = "SELECT after, changes FROM write_intents WHERE run_id = ? AND step = ? AND ordinal = ? AND target = ?"
+    def write_intent(self, run_id: str, step: int, ordinal: int, target: str) -> Intent | None:
+        """Give what a call meant to make of a file; None when it noted nothing."""
+        sql = (
+            "SELECT after, changes, lines_added, lines_removed, hunk FROM write_intents"
+            " WHERE run_id = ? AND step = ? AND ordinal = ? AND target = ?"
+        )
         rows = self.select(sql, (run_id, step, ordinal, target))
-        return (rows[0][0], bool(rows[0][1])) if rows else None
+        return Intent(rows[0][0], bool(rows[0][1]), Edit(*rows[0][2:])) if rows else None
+
+    def edits(self, run_id: str) -> list[EditRecord]:
+        """Give the files that an agent's calls changed, in call order."""
+        if not self.columns("edits"):
+            return []
+        return self._records(EditRecord, "edits", "run_id = ? ORDER BY step, ordinal, rowid", run_id)
 
     # ── what is judged ──────────────────────────────────────────────────────
 

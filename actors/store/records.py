@@ -19,6 +19,17 @@ def _flag(value: Any) -> bool | None:
 
 
 @attrs.frozen
+class RunSummary:
+    """One line of a list of runs."""
+
+    run_id: str
+    status: str
+    outcome: str | None
+    started_at: str
+    goal: str
+
+
+@attrs.frozen
 class RunRecord:
     """One agent's run: how it began, also what a resume needs, and how it ended. Without an end that is None."""
 
@@ -221,6 +232,20 @@ class QueueRecord:
     goal: str
     depth: int
     queued_at: str
+
+
+@attrs.frozen
+class EditRecord:
+    """A file that a call changed. ``hunk`` is a unified diff without names; what is None was not kept."""
+
+    step: int
+    ordinal: int
+    tool: str
+    path: str
+    lines_added: int | None
+    lines_removed: int | None
+    hunk: str | None
+    at: str
 
 
 @attrs.frozen

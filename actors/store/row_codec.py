@@ -29,6 +29,7 @@ from actors.agents.rows import (
     AttemptMade,
     CallDone,
     Drawn,
+    Edited,
     EventSeen,
     GateTried,
     HaltLifted,
@@ -195,6 +196,8 @@ _BEGIN = (
     " completed_at = NULL, resolution = NULL, arguments = excluded.arguments"
 )
 
+_FORGET_HUNK = "UPDATE write_intents SET hunk = NULL WHERE run_id = ? AND step = ? AND ordinal = ? AND target = ?"
+
 _CLOSE_CALLS = (
     f"UPDATE tool_attempts SET resolution = 'lost', completed_at = {NOW} WHERE run_id = ? AND resolution IS NULL"
 )
@@ -229,6 +232,12 @@ WRITES: Final[Mapping[type, tuple[Write, ...]]] = {
     # What stands is the same result: a call has one.
     CallDone: (_insert("call_results", _names(CallDone), verb="INSERT OR IGNORE", fixed={}),),
     WriteIntended: (_insert("write_intents", _names(WriteIntended), verb="INSERT OR IGNORE", fixed={}),),
+    Edited: (
+        # A call changes a file once, however often it is run.
+        _insert("edits", _names(Edited), verb="INSERT OR IGNORE"),
+        # Once is enough: with its result the call is over, and nobody asks what it meant to do.
+        Write("write_intents", _FORGET_HUNK, attrgetter("run_id", "step", "ordinal", "path"), changes=True),
+    ),
     # As a change: one that is begun again stands behind its closing, also within a batch.
     AttemptBegun: (Write("tool_attempts", _BEGIN, attrgetter(*_BEGUN), changes=True),),
     AttemptClosed: (

@@ -373,9 +373,34 @@ TABLES: Final = (
     # What calls were about to leave in files, so that one that is run again knows its own work.
     Table(
         "write_intents",
-        {**_STEP, "ordinal": int, "target": str, "after": str, "changes": int},
+        {
+            **_STEP,
+            "ordinal": int,
+            "target": str,
+            "after": str,
+            "changes": int,
+            "lines_added": int,
+            "lines_removed": int,
+            "hunk": str,
+        },
         key=("run_id", "step", "ordinal", "target"),
         required=("after", "changes"),
+    ),
+    # Files that calls changed.
+    Table(
+        "edits",
+        {
+            **_STEP,
+            "ordinal": int,
+            "tool": str,
+            "path": str,
+            "lines_added": int,
+            "lines_removed": int,
+            "hunk": str,
+            "at": str,
+        },
+        key=("run_id", "step", "ordinal", "path"),
+        required=("tool",),
     ),
     # Calls whose effect cannot be inspected. An open one means: nobody knows whether it happened.
     Table(

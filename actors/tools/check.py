@@ -18,15 +18,16 @@ import attrs
 import msgspec
 import trio
 
-from actors.agents.ports import Act, ActRefused, Observation, ObservationKind, ToolContext
+from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
 from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of
 from actors.tools.output import clean
 from actors.tools.paths import Workspace, shown
 from actors.tools.walking import walk
+from actors.tools.write_check import CHECK, refused_check
 
-NAME: Final = "check"
+NAME: Final = CHECK
 # One takes some 50 ms behind a boundary.
 MOST_FILES: Final = 40
 _KNOWN: Final = (*PYTHON, *CHECKERS)
@@ -131,20 +132,10 @@ async def _judge(context: ToolContext, sources: _Sources) -> None:
         for argv in CHECKERS[ending][0] if ending in CHECKERS else ():
             line = shlex.join(argv)
             if line not in known:
-                known[line] = await _refused(context, argv)
+                known[line] = await refused_check(context, *argv)
             refused = known[line]
             if refused is not None:
                 sources.without[ending] = refused
-
-
-async def _refused(context: ToolContext, argv: tuple[str, ...]) -> str | None:
-    line = shlex.join(argv)
-    try:
-        # By the rules alone: an interpreter that is told to parse its input runs nothing else, whatever it could.
-        await context.authorise(Act.exec, argv[0], line)
-    except ActRefused as error:
-        return f"{line} is refused: {error.refusal.reason}"
-    return None
 
 
 def _summary(said: Mapping[str, int]) -> str:

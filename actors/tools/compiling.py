@@ -144,7 +144,14 @@ class Look:
                 source = read_bytes(descriptor, MOST_BYTES)
         except ToolFailed as error:
             return "errored", f"cannot be looked at: {error}"
-        if source is None:
+        return await self.of(relative, source)
+
+    async def of(self, relative: str, source: bytes | None) -> Told:
+        """Look at what a file holds; None is too much of it.
+
+        Cancellation: as `at`.
+        """
+        if source is None or len(source) > MOST_BYTES:
             return "errored", f"is larger than {MOST_BYTES} bytes"
         ending = os.path.splitext(relative)[1].lower()
         try:

@@ -6,19 +6,19 @@ tool makes a new text of the one that is there.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 
 from actors.agents.ports import Act, Observation, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
+from actors.tools.line_changes import MOST_BYTES, edit_of
 from actors.tools.paths import Workspace, failing, shown
 from actors.tools.protected import text_at
 from actors.tools.whole_files import digest, opened, read_bytes, replace_bytes
+from actors.tools.write_check import WriteCheck, write_check
 from actors.tools.write_file import as_bytes, judge_place, written
-
-MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ async def change_text(path: str, change: Callable[[str, str], str], context: Too
 
     Asks for reading and for writing; what ``change`` raises leaves the file as it is.
 
-    Cancellation: nothing was written.
+    Cancellation: nothing was written; or it was, and a check that follows is gone.
 
     Raises:
         ToolFailed: there is no such text, it is git's own, it was changed meanwhile, or ``change`` failed.
@@ -90,7 +90,7 @@ async def change_text(path: str, change: Callable[[str, str], str], context: Too
         raise ToolFailed(f"{shown(relative)} has more than {MOST_BYTES} bytes; edit it with exec")
     if context.wrote(relative, digest(before)):
         # Run again because its process ended: it was done then, and nobody has touched the file since.
-        return written(relative, before, changed=True)
+        return await _checked(await write_check(context, relative), written(relative, before, changed=True), before)
     try:
         text = change(before.decode(), relative)
     except UnicodeDecodeError as error:
@@ -99,8 +99,17 @@ async def change_text(path: str, change: Callable[[str, str], str], context: Too
         raise ToolFailed(f"{shown(relative)}: {error}") from None
     data = as_bytes(text)
     await context.authorise(Act.write, relative, content=text)
+    check = await write_check(context, relative)
     await context.touch(relative, lambda: text_at(workspace, relative))
-    await context.intend(relative, digest(data), changes=data != before)
+    await context.intend(relative, digest(data), changes=data != before, edit=edit_of(before, data))
     with failing(relative), workspace.parent(relative) as (above, name):
         changed = replace_bytes(above, name, data, workspace.between, key=context.key, expected=before)
-    return written(relative, data, changed)
+    return await _checked(check, written(relative, data, changed), data)
+
+
+async def _checked(check: WriteCheck | None, seen: Observation, data: bytes) -> Observation:
+    """Give what an edit came to, with what is said of it, if somebody is to say something.
+
+    Cancellation: the file is written.
+    """
+    return seen if check is None else await check.told(seen, data)

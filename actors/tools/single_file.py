@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from actors.agents.edits import Edit
 from actors.agents.entry_text import bounded, clean
 from actors.agents.judging import FileText
 from actors.agents.ports import Observation, ToolContext
@@ -14,7 +15,7 @@ from actors.tools.arguments import spec_for, taken
 from actors.tools.paths import Workspace, failing
 from actors.tools.protected import text_at
 from actors.tools.whole_files import digest, replace_bytes
-from actors.tools.write_file import as_bytes, present, written
+from actors.tools.write_file import as_bytes, edit_at, present, written
 
 # What a model is shown of the file with its task.
 SHOWN_CHARS: Final = 12_000
@@ -61,12 +62,17 @@ class SingleFile:
         data = as_bytes(taken(SingleFileArguments, arguments, self.spec).content)
         # A call that is run again, because its process ended, says what it did then.
         await context.touch(*self._before())
-        ours = await context.intend(self._file.name, digest(data), changes=not self._holds(data))
+        edit = self._edit(data)
+        ours = await context.intend(self._file.name, digest(data), changes=not self._holds(data), edit=edit)
         return written(self._file.name, data, self._replace(data, context.key) or ours)
 
     def _holds(self, data: bytes) -> bool:
         file = Path(os.path.realpath(self._file))
         return present(Workspace(str(file.parent)), file.name, data)
+
+    def _edit(self, data: bytes) -> Edit:
+        file = Path(os.path.realpath(self._file))
+        return edit_at(Workspace(str(file.parent)), file.name, data, may_cite=True)
 
     def _before(self) -> tuple[str, Callable[[], FileText]]:
         file = Path(os.path.realpath(self._file))

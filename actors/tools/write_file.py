@@ -5,13 +5,16 @@ from typing import Annotated, Any
 
 import msgspec
 
+from actors.agents.edits import Edit
 from actors.agents.platform_names import fold_target
 from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
+from actors.tools.line_changes import MOST_BYTES, edit_of
 from actors.tools.paths import Workspace, failing, shown
 from actors.tools.protected import text_at
-from actors.tools.whole_files import digest, holds, replace_bytes
+from actors.tools.whole_files import digest, holds, opened, read_bytes, replace_bytes
+from actors.tools.write_check import write_check
 
 
 class WriteFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +65,24 @@ def present(workspace: Workspace, relative: str, data: bytes) -> bool:
         return False
 
 
+def edit_at(workspace: Workspace, relative: str, data: bytes, *, may_cite: bool) -> Edit:
+    """Tell how the lines of a file change when it becomes ``data``; what cannot be looked at is not known.
+
+    Without ``may_cite`` the lines that stand there now are counted, and none is told.
+    """
+    try:
+        with opened(workspace, relative) as descriptor:
+            if descriptor is None:
+                return edit_of(None, data)
+            before = read_bytes(descriptor, MOST_BYTES)
+    except ToolFailed:
+        return Edit()
+    if before is None:
+        return Edit()
+    edit = edit_of(before, data)
+    return edit if may_cite else edit.uncited()
+
+
 class WriteFile:
     """Writes files. See the file's docstring."""
 
@@ -73,7 +94,7 @@ class WriteFile:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
         """Write; content that is there already is reported as unchanged.
 
-        Cancellation: nothing was written. Once it is allowed, it is done in one step.
+        Cancellation: nothing was written. Once it is allowed, it is done in one step; a check that follows is gone.
         """
         asked = taken(WriteFileArguments, arguments, self.spec)
         data = as_bytes(asked.content)
@@ -81,9 +102,13 @@ class WriteFile:
         relative = workspace.resolve(asked.path)
         judge_place(relative)
         await context.authorise(Act.write, relative, content=asked.content)
+        check = await write_check(context, relative)
         # A call that is run again, because its process ended, says what it did then.
         await context.touch(relative, lambda: text_at(workspace, relative))
-        ours = await context.intend(relative, digest(data), changes=not present(workspace, relative, data))
+        edit = edit_at(workspace, relative, data, may_cite=context.may_read(relative))
+        changes = not present(workspace, relative, data)
+        ours = await context.intend(relative, digest(data), changes=changes, edit=edit)
         with failing(relative), workspace.parent(relative, create=True) as (above, name):
             changed = replace_bytes(above, name, data, workspace.between, key=context.key)
-        return written(relative, data, changed or ours)
+        seen = written(relative, data, changed or ours)
+        return seen if check is None else await check.told(seen, data)

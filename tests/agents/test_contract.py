@@ -82,6 +82,7 @@ OTHERS = {
     "web": (LIVE, lambda c, v: c.with_web(v)),
     "images": ((LIVE,), lambda c, v: c.with_images(v)),
     "commit_identity": (Identity("a", "b"), lambda c, v: c.with_commit_identity(v.name, v.email)),
+    "check_writes": (True, lambda c, v: c.with_check_writes(v)),
     "max_parallel_reads": (1, lambda c, v: c.with_max_parallel_reads(v)),
     "pause_scope": (PauseScope.tree, lambda c, v: c.with_pause_scope(v)),
     "queue_order": (QueueOrder.fair, lambda c, v: c.with_queue_order(v)),
@@ -150,6 +151,7 @@ def test_the_defaults_are_those_of_the_reference(workspace):
         "skills": None,
         "agents": Agents(),
         "effort": None,
+        "check_writes": False,
         "max_parallel_reads": 10,
         "pause_scope": PauseScope.agent,
         "queue_order": QueueOrder.fifo,
@@ -281,6 +283,7 @@ BAD = [
     ("agents", ["searcher"]),
     ("effort", "a\nb"),
     ("commit_identity", "me"),
+    ("check_writes", 1),
     ("max_parallel_reads", -1),
     ("queue_order", "lifo"),
 ]
@@ -297,6 +300,8 @@ def test_a_constructor_refuses_what_it_cannot_mean_by_the_name_of_the_field(name
     ("make", "name"),
     [
         (lambda: RetryPolicy(base=-1), "base"),
+        *((lambda bad=bad: Identity(bad, "a@b.invalid"), "name") for bad in ("", " ", "a\nb", "a <b", "x>", '."', 7)),
+        *((lambda bad=bad: Identity("a", bad), "email") for bad in ("", "\t", "a@b>", "<>", "\x1b[m", "e" * 201)),
         (lambda: RetryPolicy(max=math.inf), "max"),
         (lambda: StallPolicy(window=True), "window"),
         (lambda: StallPolicy(max_replans=-1), "max_replans"),

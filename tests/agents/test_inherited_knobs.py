@@ -89,6 +89,7 @@ AS_IT_IS: dict[str, Any] = {
     "web": LIVE,
     "images": (LIVE,),
     "commit_identity": Identity("a", "a@b.invalid"),
+    "check_writes": True,
     "max_parallel_reads": 1,
     # Of the tree: only the root's is ever read, and no child holds another one.
     "pause_scope": PauseScope.tree,

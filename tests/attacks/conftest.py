@@ -18,7 +18,8 @@ import pytest
 
 from actors.agents.belongings import Belongings
 from actors.agents.confinement import Confinement
-from actors.agents.contract import ExecSandbox
+from actors.agents.contract import ExecSandbox, Identity
+from actors.agents.edits import Edit
 from actors.agents.exec_judging import effect_of, judge_command, may_run
 from actors.agents.judging import FileText
 from actors.agents.policy import Effect, Policy
@@ -75,11 +76,13 @@ class Context:
     exec_timeout: float = 10.0
     max_read_chars: int | None = None
     key: str = "run#1.1"
+    check_writes: bool = False
+    commit_identity: Identity = Identity()
     meanwhile: Callable[[], None] = lambda: None
     confinement: Confinement = Confinement(ExecSandbox.full_access)
     belongings: Belongings = attrs.Factory(lambda: Belongings(lambda *_: None))
 
-    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+    async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         return False
 
     def wrote(self, target: str, now: str) -> bool:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.agents.edits import Edit, Intent
 from actors.agents.rows import (
     AgentEvent,
     AnswerGiven,
@@ -17,6 +18,7 @@ from actors.agents.rows import (
     AttemptMade,
     CallDone,
     Drawn,
+    Edited,
     EventSeen,
     GateTried,
     HaltLifted,
@@ -78,7 +80,8 @@ SAMPLES: dict[type, tuple[Row, str]] = {
     Inherited: (Inherited(RUN, "tree0", 1, 2, 3, 4, 5, 6, 7, 8.5, 9), "inherited"),
     Drawn: (Drawn(RUN, 1, 2, 3, 4), "draws"),
     CallDone: (CallDone(RUN, 1, 2, "write", "a.txt", "written", True), "call_results"),
-    WriteIntended: (WriteIntended(RUN, 1, 2, "a.txt", "sha256:0", True), "write_intents"),
+    WriteIntended: (WriteIntended(RUN, 1, 2, "a.txt", "sha256:0", True, 3, 1, "@@"), "write_intents"),
+    Edited: (Edited(RUN, 1, 2, "edit_file", "a.txt", 3, 1, "@@"), "edits"),
     AttemptBegun: (BEGUN, "tool_attempts"),
     AttemptClosed: (AttemptClosed(RUN, 1, 2, "done"), "tool_attempts"),
     ApprovalAsked: (ASKED, "pending_approvals"),
@@ -223,7 +226,16 @@ def test_the_first_result_and_the_first_intent_of_a_call_stand():
     store = holding(done, intended)
     store.append_nowait(attrs.evolve(done, text="again"), attrs.evolve(intended, after="again"))  # type: ignore[type-var]
     assert only(store, "call_results")["text"] == "written"
-    assert store.write_intent(RUN, 1, 2, "a.txt") == ("sha256:0", True)
+    assert store.write_intent(RUN, 1, 2, "a.txt") == Intent("sha256:0", True, Edit(3, 1, "@@"))
+    assert store.lost == 0
+
+
+def test_one_call_leaves_one_edit_of_a_file_and_its_hunk_stands_once():
+    edited = SAMPLES[Edited][0]
+    store = holding(SAMPLES[WriteIntended][0], edited)
+    store.append_nowait(attrs.evolve(edited, hunk="again"), attrs.evolve(edited, path="b.txt"))  # type: ignore[type-var]
+    assert [(each.path, each.hunk) for each in store.edits(RUN)] == [("a.txt", "@@"), ("b.txt", "@@")]
+    assert store.write_intent(RUN, 1, 2, "a.txt") == Intent("sha256:0", True, Edit(3, 1, None))
     assert store.lost == 0
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from actors.agents.belongings import Belongings
 from actors.agents.confinement import Confinement
-from actors.agents.contract import ExecSandbox
+from actors.agents.contract import ExecSandbox, Identity
+from actors.agents.edits import Edit
 from actors.agents.exec_judging import judge_command
 from actors.agents.judging import FileText
 from actors.agents.policy import Effect, Policy
@@ -42,6 +43,10 @@ class Context:
     noted: tuple[str, bool] | None = None
     intended: list[tuple[str, str, bool]] = attrs.Factory(list)
     key: str = "run#1.1"
+    check_writes: bool = False
+    commit_identity: Identity = Identity()
+    # How files were about to change, by target.
+    edits: dict[str, Edit | None] = attrs.Factory(dict)
     # The tests of the sandbox name another one; all others are about what happens without.
     confinement: Confinement = Confinement(ExecSandbox.full_access)
     lines: list[str] = attrs.Factory(list)
@@ -49,8 +54,9 @@ class Context:
     # What files held before they were first changed, when somebody may review.
     touched: dict[str, FileText] | None = None
 
-    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+    async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         self.intended.append((target, after, changes))
+        self.edits[target] = edit
         return self.noted == (after, True)
 
     def wrote(self, target: str, now: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from actors.agents.confinement import Confinement
-from actors.agents.contract import ExecSandbox
+from actors.agents.contract import ExecSandbox, Identity
+from actors.agents.edits import Edit
 from actors.agents.ports import Act, ActRefused, Observation, ObservationKind, Refusal
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
@@ -34,9 +35,11 @@ class Context:
         self.leaked: list[int] = []
         self._denied = set(denied)
         self.key = "run#1.1"
+        self.check_writes = False
+        self.commit_identity = Identity()
         self.confinement = Confinement(ExecSandbox.full_access)
 
-    async def intend(self, target: str, after: str, *, changes: bool) -> bool:
+    async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         return False
 
     def wrote(self, target: str, now: str) -> bool:

@@ -1,0 +1,46 @@
+"""What a call changes in a file, told in lines. Pure.
+
+It is known before the write, and counts only with the call's result: a process may
+end in between, and the call, run again, finds its own work and no text from before.
+So it is noted with what the write is about to make (`WriteIntended`), and becomes
+a row of its own (`Edited`) in the transaction of the result: both stand, or neither.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+# A longer hunk is not kept; its lines are counted all the same.
+MOST_HUNK_CHARS: Final = 64 * 1024
+
+
+@attrs.frozen
+class Edit:
+    """How the lines of one file change.
+
+    Figures that are None are not known: the file was too large to be looked at.
+    ``hunk`` is a unified diff without names, None when it is not kept: too long, no
+    text, or text that the agent may not read.
+    """
+
+    lines_added: int | None = None
+    lines_removed: int | None = None
+    hunk: str | None = None
+
+    def uncited(self) -> "Edit":
+        """Give it without what the lines say."""
+        return attrs.evolve(self, hunk=None)
+
+    def without_secrets(self, hide: Callable[[str], str]) -> "Edit":
+        """Give it without the credentials that ``hide`` takes out."""
+        return self if self.hunk is None else attrs.evolve(self, hunk=hide(self.hunk))
+
+
+@attrs.frozen
+class Intent:
+    """What a call meant to make of a file: the digest of its bytes afterwards, and whether others stood there."""
+
+    after: str
+    changes: bool
+    edit: Edit = Edit()
