@@ -34,6 +34,8 @@ from actors.agents.risky_programs import Argv, Wrapping, wrapping_of
 
 # Deeper in each other than anybody means them.
 MOST_NESTED: Final = 6
+# What is found inside of one command is looked at so many times; guesses in guesses would multiply.
+MOST_INNER: Final = 400
 
 
 class Explains(Protocol):
@@ -59,7 +61,7 @@ class Judged:
 
 def judge_command(policy: Explains, argv: Sequence[str]) -> tuple[Judged, ...]:
     """Judge one command: each way to see it, the program first. It may run only where all of them are allowed."""
-    return _judge(policy, tuple(argv), 0)
+    return _judge(policy, tuple(argv), 0, iter(range(MOST_INNER)))
 
 
 def effect_of(judged: Sequence[Judged]) -> Effect:
@@ -75,7 +77,7 @@ def may_run(policy: Explains, argv: Sequence[str]) -> bool:
     return effect_of(judge_command(policy, argv)) is Effect.allow
 
 
-def _judge(policy: Explains, argv: Argv, depth: int) -> tuple[Judged, ...]:
+def _judge(policy: Explains, argv: Argv, depth: int, left: Iterator[int]) -> tuple[Judged, ...]:
     # A rule may name the program or the whole line; whoever is asked sees the line.
     line = shlex.join(argv)
     seen = [Judged(target, policy.explain(Act.exec, target)) for target in dict.fromkeys((argv[0], line))]
@@ -84,10 +86,14 @@ def _judge(policy: Explains, argv: Argv, depth: int) -> tuple[Judged, ...]:
     if wrapping is None:
         return tuple(seen)
     if depth >= MOST_NESTED:
-        wrapping = attrs.evolve(wrapping, inner=(), opaque=True)
+        wrapping = attrs.evolve(wrapping, inner=(), guessed=(), opaque=True)
     spelled = _is_spelled_out(policy, argv, line, wrapping)
-    for inner in wrapping.inner:
-        seen += _of_inner(_judge(policy, inner, depth + 1), spelled=spelled)
+    for place, inner in enumerate((*wrapping.inner, *wrapping.guessed)):
+        if next(left, None) is None:
+            wrapping = attrs.evolve(wrapping, opaque=True)
+            break
+        judged = _judge(policy, inner, depth + 1, left)
+        seen += _of_inner(judged, spelled=spelled, is_guess=place >= len(wrapping.inner))
     if not spelled and effect_of(seen) is Effect.allow and _asks(policy, line, wrapping):
         why = clean(f"{bounded(argv[0], 80)} {wrapping.why}")
         seen.append(Judged(line, Decision(Effect.ask, why, RISKY_LAYER)))
@@ -105,11 +111,15 @@ def _by_name(policy: Explains, argv: Argv) -> Iterator[Judged]:
             yield Judged(target, decision)
 
 
-def _of_inner(judged: Sequence[Judged], *, spelled: bool) -> Iterator[Judged]:
-    """Take what counts of a command inside another one: all, or only rules where the outer one is meant as it is."""
+def _of_inner(judged: Sequence[Judged], *, spelled: bool, is_guess: bool) -> Iterator[Judged]:
+    """Take what counts of a command inside another one: all, or only rules where the outer one is meant as it is.
+
+    Of a guess only what a rule closes: it may be no command at all.
+    """
     for each in judged:
         by_rule = each.decision.layer is not None and each.decision.layer != RISKY_LAYER
-        if by_rule or not spelled:
+        closes = by_rule and each.decision.effect is not Effect.allow
+        if closes if is_guess else (by_rule or not spelled):
             yield each
 
 

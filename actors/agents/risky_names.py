@@ -62,20 +62,33 @@ RUNNERS: Final = _names(
 )
 # What runs scripts of a project by their names.
 PACKAGERS: Final = _names("npm yarn pnpm")
-# What runs programs elsewhere, later, or under other rights.
+# What runs programs on other machines, or in other systems.
+REMOTE: Final = _names(
+    """
+    ssh scp sftp mosh rsh docker podman nerdctl kubectl telnet autossh pdsh ssh-copy-id git-shell git-upload-pack
+    git-receive-pack git-upload-archive
+    """
+)
+# Of builders, those that run the command which is written behind their own words.
+TAKES_COMMAND: Final = _names(
+    """
+    npx bunx uvx uv poetry hatch pdm pipenv rye conda mamba micromamba bundle dotenv direnv mise asdf rbenv pyenv
+    nodenv entr watchexec hyperfine nix nix-shell
+    """
+)
+# What runs programs later, or under other rights.
 ELSEWHERE: Final = _names(
     """
-    ssh scp sftp mosh rsh docker podman nerdctl kubectl nsenter unshare bwrap firejail systemd-run systemctl
+    nsenter unshare bwrap firejail systemd-run systemctl
     machinectl at batch crontab su runuser pkexec screen tmux script watch parallel flock socat nc ncat netcat
     ld-linux-x86-64.so ld.so qemu wine chpst setpriv capsh run-parts start-stop-daemon daemon dbus-launch
-    xvfb-run telnet ld-linux ld-musl xdg-open open ssh-agent ssh-add ssh-keygen ssh-copy-id sshpass autossh pdsh
+    xvfb-run ld-linux ld-musl xdg-open open ssh-agent ssh-add ssh-keygen sshpass
     gpg-agent systemd-inhibit systemd-cat systemd-nspawn systemd-socket-activate systemd-mount run0 newgrp sg
     sudoedit proot fakechroot numactl cgexec cpulimit schedtool perf valgrind rr gdbserver heaptrack memusage
     sotruss uftrace bpftrace pee mispipe lckdo zrun envdir softlimit setuidgid tcpserver execlineb tini
     dumb-init logsave fstab-decode rlwrap asciinema ttyrec xterm dtach abduco byobu zellij luit switch_root runc
     crun lxc-attach lxc-execute ip tcpdump nmap msgexec msgfilter pg_virtualenv pg_ctl service invoke-rc.d
-    agetty rtcwake anacron incrond busctl gdbus dbus-send debconf git-shell scalar emacsclient git-upload-pack
-    git-receive-pack git-upload-archive
+    agetty rtcwake anacron incrond busctl gdbus dbus-send debconf scalar emacsclient
     """
 )
 # What lets whoever uses it run other programs.

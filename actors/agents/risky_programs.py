@@ -15,6 +15,8 @@ What would be got wrong:
   it, or copied a shell there.
 - An option that is not known is taken to be dangerous, never skipped: skipped,
   its value would be taken for the inner program.
+- What is guessed (`inner_commands.py`) only ever closes: it is looked at for denies, and
+  the command stays opaque.
 - A list of names is never complete. What a program does that is on no list is
   bound by the sandbox and by nothing else, and docs/ say so.
 """
@@ -25,6 +27,7 @@ from typing import Final
 
 import attrs
 
+from actors.agents.inner_commands import commands_in, possible_commands, possible_texts, read_text, words_of
 from actors.agents.risky_names import (
     BUILDERS,
     COMPILERS,
@@ -33,10 +36,12 @@ from actors.agents.risky_names import (
     ELSEWHERE,
     LANGUAGES,
     PACKAGERS,
+    REMOTE,
     RUNNERS,
     SHELLS,
+    TAKES_COMMAND,
 )
-from actors.agents.shell_line import MOST_COMMANDS, LineRefused, read_line
+from actors.agents.shell_line import MOST_COMMANDS
 
 Argv = tuple[str, ...]
 
@@ -46,7 +51,8 @@ class Wrapping:
     """What a command runs besides itself.
 
     ``inner`` are the commands it runs, as far as they can be told; ``opaque``: it
-    may run more than these. A rule that is meant for exactly this spells the first
+    may run more than these, perhaps those of ``guessed``, of which only what a rule
+    closes counts. A rule that is meant for exactly this spells the first
     ``named`` arguments out. ``why`` completes "asks, because it ...".
     """
 
@@ -54,6 +60,7 @@ class Wrapping:
     named: int
     inner: tuple[Argv, ...] = ()
     opaque: bool = False
+    guessed: tuple[Argv, ...] = ()
 
 
 def program_name(program: str) -> str:
@@ -103,6 +110,18 @@ def _opaque(why: str, named: int) -> Callable[[Argv], Wrapping]:
     return lambda argv: Wrapping(why, min(named, len(argv)), opaque=True)
 
 
+def _searched(why: str, named: int) -> Callable[[Argv], Wrapping]:
+    """Judge what runs a command that stands somewhere behind its own arguments, or in one of them."""
+    return lambda argv: Wrapping(why, min(named, len(argv)), guessed=possible_commands(argv[1:]), opaque=True)
+
+
+def _watch(argv: Argv) -> Wrapping:
+    """Judge `watch`: it makes one line for a shell of all that follows its options."""
+    lines = [" ".join(words) for words in possible_commands(argv[1:])[:MOST_COMMANDS]]
+    told = tuple(dict.fromkeys(command for line in lines for command in commands_in(line)))
+    return Wrapping("runs programs again and again", min(2, len(argv)), guessed=told[:MOST_COMMANDS], opaque=True)
+
+
 # ── prefixes: env, nice, timeout ... ────────────────────────────────────────
 
 
@@ -130,7 +149,7 @@ class _Prefix:
             size = self._size(argv[at])
             if size is None:
                 why = f"{self.why}, with an option ({argv[at][:40]}) that is not known here"
-                return Wrapping(why, at + 1, opaque=True)
+                return Wrapping(why, at + 1, guessed=possible_commands(argv[at:]), opaque=True)
             at += size
         if at < len(argv) and argv[at] == "--":
             at += 1
@@ -169,8 +188,6 @@ def _set(words: str) -> frozenset[str]:
 
 
 _PREFIXES: Final[Mapping[str, _Prefix]] = {
-    # -S splits a text into a command; it is not listed, so it is opaque.
-    "env": _Prefix(flags=_set("-i -0 -v --ignore-environment --null --debug"), valued=_set("-u --unset")),
     "nice": _Prefix(valued=_set("-n --adjustment")),
     "nohup": _Prefix(),
     "setsid": _Prefix(flags=_set("-c -f -w --ctty --fork --wait")),
@@ -228,6 +245,58 @@ _PREFIXES: Final[Mapping[str, _Prefix]] = {
     "toybox": _Prefix(why="is many programs in one"),
 }
 
+_ENV: Final = _Prefix(
+    flags=_set("-i -0 -v --ignore-environment --null --debug"), valued=_set("-u --unset -C --chdir -a --argv0")
+)
+# Alone, behind flags, or with the text in the same word.
+_SPLIT: Final = re.compile(r"-[i0v]*S")
+_SPLIT_LONG: Final = "--split-string"
+
+
+def _split_option(word: str) -> tuple[bool, str]:
+    """Tell whether this option of `env` splits a text, and give what of the text stands in the same word."""
+    if word.startswith("--"):
+        name, sign, text = word.partition("=")
+        # No other long option begins with an s, so one letter of it is enough.
+        return len(name) > 2 and _SPLIT_LONG.startswith(name), sign and sign + text
+    found = _SPLIT.match(word)
+    return found is not None, word[found.end() :] if found else ""
+
+
+def _env(argv: Argv) -> Wrapping | None:
+    """Judge `env`: of -S the words stand in one text, and take its place."""
+    words, named = argv, 0
+    for _ in range(MOST_COMMANDS):
+        at = 1
+        while at < len(words) and words[at].startswith("-") and words[at] != "--":
+            if _split_option(words[at])[0]:
+                break
+            at += _ENV._size(words[at]) or len(words)
+        else:
+            break
+        text, after = _split_option(words[at])[1], at + 1
+        if not text:
+            text, after = " ".join(words[after : after + 1]), after + 1
+        text = text.removeprefix("=") if words[at].startswith("--") else text
+        named = named or after
+        split = words_of(text)
+        if split is None:
+            why = "runs another program, which a text names that cannot be read here"
+            guessed = (*commands_in(text), *possible_commands(words[after:]))
+            return Wrapping(why, min(named, len(argv)), guessed=guessed, opaque=True)
+        # Split words are read as arguments of env, options too.
+        words = (*words[:at], *split, *words[after:])
+    else:
+        return Wrapping("runs another program", min(named, len(argv)), opaque=True)
+    if named and len(words) == 1:
+        # A text of nothing: what it prints is no command.
+        return Wrapping("runs another program", min(named, len(argv)), opaque=True)
+    wrapping = _ENV(words)
+    if named and wrapping is not None:
+        return attrs.evolve(wrapping, named=min(named, len(argv)))
+    return wrapping
+
+
 # ── shells ──────────────────────────────────────────────────────────────────
 
 # They read a line of our language as we do; others have quotes and expansions of their own.
@@ -242,9 +311,11 @@ def _shell(argv: Argv) -> Wrapping:
         option = argv[at]
         if option.startswith("--"):
             if option not in _SHELL_FLAGS:
-                return Wrapping(f"is a shell, with an option ({option[:40]}) not known here", at + 1, opaque=True)
+                why = f"is a shell, with an option ({option[:40]}) not known here"
+                return Wrapping(why, at + 1, guessed=possible_texts(argv[at:]), opaque=True)
         elif not option[1:].isalpha():
-            return Wrapping("is a shell, with options that are not known here", at + 1, opaque=True)
+            why = "is a shell, with options that are not known here"
+            return Wrapping(why, at + 1, guessed=possible_texts(argv[at:]), opaque=True)
         else:
             commands = commands or (option[0] == "-" and "c" in option)
             # The value of -o stands after it.
@@ -254,12 +325,12 @@ def _shell(argv: Argv) -> Wrapping:
         at += 1
     if not commands or at >= len(argv):
         return Wrapping("is a shell that reads what to do from elsewhere", min(at + 1, len(argv)), opaque=True)
-    try:
-        read = read_line(argv[at])
-    except LineRefused:
-        return Wrapping("is a shell, with a line that cannot be read here", at, opaque=True)
+    read = read_text(argv[at])
+    if read is None:
+        why = "is a shell, with a line that cannot be read here"
+        return Wrapping(why, at, guessed=commands_in(argv[at]), opaque=True)
     alike = program_name(argv[0]) in _READ_ALIKE
-    return Wrapping("is a shell", at, tuple(command.argv for command in read.commands), opaque=not alike)
+    return Wrapping("is a shell", at, read, opaque=not alike)
 
 
 # ── other languages ─────────────────────────────────────────────────────────
@@ -310,9 +381,12 @@ def _find_in(argv: Argv) -> Wrapping | None:
     """Judge `fd`: all after -x is a command."""
     for at, word in enumerate(argv[1:], 1):
         if _is_told(word, _set("x X"), _set("--exec --exec-batch")):
-            inner = (argv[at + 1 :],) if word in ("-x", "-X", "--exec", "--exec-batch") and argv[at + 1 :] else ()
+            plain = word in ("-x", "-X", "--exec", "--exec-batch")
+            # In one word with its program, or behind other letters.
+            inner = (argv[at + 1 :],) if plain and argv[at + 1 :] else ()
+            guessed = () if inner else possible_commands(argv[at:])
             named = min(at + 2, len(argv))
-            return Wrapping("runs another program on what it finds", named, inner, opaque=True)
+            return Wrapping("runs another program on what it finds", named, inner, opaque=True, guessed=guessed)
     return None
 
 
@@ -331,7 +405,9 @@ class _Told:
             if at == 1 and self.bundle and not word.startswith("-"):
                 word = f"-{word}"
             if _is_told(word, self.short, self.long):
-                return Wrapping(f"is told to run another program ({word[:40]})", at + 1, opaque=True)
+                # Its value stands in the word, or in the next one; behind letters without a dash, later.
+                told = possible_texts(argv[at : at + (4 if self.bundle else 2)])
+                return Wrapping(f"is told to run another program ({word[:40]})", at + 1, guessed=told, opaque=True)
         return None
 
 
@@ -385,6 +461,8 @@ def _compiler(argv: Argv) -> Wrapping | None:
 _ADDRESS: Final = r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\d+|\$|/[^/\\\n]*/))?"
 _SED_SAFE: Final = re.compile(rf"{_ADDRESS}(?:[pd=]|s([/|#,:@])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n])*\1[gpiI0-9]*)")
 
+_SED_RUNS: Final = re.compile(r"(?:^|[;\n{/$0-9!])[ \t]*e[ \t]+([^\n]{1,4096})")
+
 
 def _sed(argv: Argv) -> Wrapping | None:
     """Judge sed: its scripts may run commands and write files, unless it is told not to."""
@@ -406,7 +484,10 @@ def _sed(argv: Argv) -> Wrapping | None:
     late = any(word.startswith("-") and word != "-" for word in argv[at:])
     if not late and scripts and all(_SED_SAFE.fullmatch(script) for script in scripts):
         return None
-    return Wrapping("may be told by its script to run other programs", min(at + 1, len(argv)), opaque=True)
+    texts = [text for script in scripts[:MOST_COMMANDS] for text in _SED_RUNS.findall(script)]
+    told = tuple(command for text in texts[:MOST_COMMANDS] for command in commands_in(text))
+    why = "may be told by its script to run other programs"
+    return Wrapping(why, min(at + 1, len(argv)), guessed=told[:MOST_COMMANDS], opaque=True)
 
 
 # ── git ─────────────────────────────────────────────────────────────────────
@@ -435,17 +516,25 @@ def _git(argv: Argv) -> Wrapping | None:
         if argv[at] not in _GIT_GLOBAL:
             # -c, --exec-path, -C, --git-dir ...: a configuration names programs, and any directory may hold one.
             why = f"takes a configuration from elsewhere ({argv[at][:40]})"
-            return Wrapping(why, min(at + 2, len(argv)), opaque=True)
+            return Wrapping(why, min(at + 2, len(argv)), guessed=_configured(argv[at:]), opaque=True)
         at += 1
     if at >= len(argv):
         return None
     if argv[at] not in _GIT_SAFE:
-        return Wrapping(f"may run a program by {argv[at][:40]!r}", min(at + 2, len(argv)), opaque=True)
+        guessed = possible_commands(argv[at + 1 :])
+        return Wrapping(f"may run a program by {argv[at][:40]!r}", min(at + 2, len(argv)), guessed=guessed, opaque=True)
     short = frozenset(_GIT_SHORT.get(argv[at], ""))
     for place, word in enumerate(argv[at + 1 :], at + 1):
         if _is_told(word, short, _GIT_TOLD) or "ext::" in word or word.startswith("fd::"):
-            return Wrapping(f"is told to run another program ({word[:40]})", place + 1, opaque=True)
+            told = possible_texts(argv[place : place + 2])
+            return Wrapping(f"is told to run another program ({word[:40]})", place + 1, guessed=told, opaque=True)
     return None
+
+
+def _configured(argv: Argv) -> tuple[Argv, ...]:
+    """Give the commands that settings on the line of git name: of each -c, and what the last of them may call."""
+    settings = [argv[place + 1] for place, word in enumerate(argv[:-1]) if word == "-c" and place < MOST_COMMANDS]
+    return possible_texts([each for each in settings if "=" in each])
 
 
 # ── all of them ─────────────────────────────────────────────────────────────
@@ -464,18 +553,29 @@ def _builder(argv: Argv) -> Wrapping | None:
     return Wrapping("runs what files of the project say", min(2, len(argv)), opaque=True)
 
 
+def _editor(argv: Argv) -> Wrapping:
+    # vi -c '!rm x'
+    texts = possible_texts([word for word in argv[1:] if "!" in word])
+    return Wrapping("lets whoever uses it run other programs", min(2, len(argv)), guessed=texts, opaque=True)
+
+
 _Kind = Callable[[Argv], Wrapping | None]
 _KINDS: Final[Mapping[str, _Kind]] = {
     **dict.fromkeys(LANGUAGES, _language),
     **dict.fromkeys(SHELLS, _shell),
     **dict.fromkeys(BUILDERS, _builder),
     **dict.fromkeys(PACKAGERS, _package),
-    **dict.fromkeys(ELSEWHERE, _opaque("runs programs elsewhere, later or under other rights", 2)),
+    **dict.fromkeys(TAKES_COMMAND, _searched("runs programs of the project", 2)),
+    **dict.fromkeys(ELSEWHERE, _searched("runs programs later or under other rights", 2)),
+    # What is run on another machine is none of ours.
+    **dict.fromkeys(REMOTE, _opaque("runs programs elsewhere", 2)),
     **dict.fromkeys(RUNNERS, _opaque("runs code of the project", 1)),
     **dict.fromkeys(COMPILERS, _compiler),
-    **dict.fromkeys(EDITORS, _opaque("lets whoever uses it run other programs", 2)),
+    **dict.fromkeys(EDITORS, _editor),
     **_PREFIXES,
     **_TOLD,
+    "env": _env,
+    "watch": _watch,
     "find": _find,
     "gfind": _find,
     "fd": _find_in,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.exec_judging import MOST_NESTED, effect_of, judge_command, may_run
+from actors.agents import exec_judging
+from actors.agents.exec_judging import MOST_INNER, MOST_NESTED, effect_of, judge_command, may_run
 from actors.agents.policy import RISKY_LAYER, Defaults, Effect, Policy
 from actors.agents.risky_names import RUNNERS
 from actors.agents.risky_programs import RISKY_NAMES, program_name, wrapping_of
@@ -131,14 +132,35 @@ SEEN = [
     "x86_64 rm x", "i386 rm x", "linux64 rm x", "choom -n 0 -- rm x", "uclampset -m 0 rm x", "runcon x rm x", "chronic rm x",
     "bash-static -c 'rm x'", "fakeroot-sysv rm x", "xargs --replace rm x", "xargs --replace={} rm x", "xargs --max-lines rm x",
     "find . -exec env -u + rm x ;", "find . -exec true {} + -exec rm x ;",
+    # A command in one text, as far as our language reads it.
+    "env -S 'rm x'", "env --split-string='rm x'", "env -vS 'rm x'", "env --spl 'rm x'", "env -i -S 'A=b rm' x", "env -S '-u A rm x'",
+    "env -S '-S \"rm x\"'", "env -C . rm x", "env -S 'nice -n 5 rm' x", "su -c 'rm x'", "su root -c 'true; rm x'", "su --command=rm root",
+    "runuser -u nobody -- rm x", "script -qc 'rm x' f", "script --command 'rm x' f", "flock f rm x", "flock -n f -c 'rm x'", "watch rm x",
+    "watch -n 1 'ls; rm x'", "watch -x rm x", "parallel rm ::: a", "parallel 'rm {}' ::: x", "sg g -c 'rm x'", "setpriv --reuid 1 rm x",
+    "unshare -r rm x", "tini -- rm x", "xvfb-run -a rm x", "systemd-run --user rm x", "tmux new 'rm x'", "screen -dm rm x", "perf stat rm x",
+    "tar --to-command='rm x' -xf x", "tar -cf a --checkpoint-action=exec='rm x' b", "tar cIf 'rm x' a", "split --filter='rm x' a",
+    "rsync -e 'rm x' a b", "rg --pre rm x", "sort --compress-program=rm x", "git -c alias.x='!rm x' x", "git -c core.pager='rm x' log",
+    "git -c a.b=c -c core.sshCommand='rm x' fetch", "git rebase -x 'rm x'", "git rebase --exec='rm x' b", "git bisect run rm x",
+    "git submodule foreach 'rm x'", "git difftool -x 'rm x'", "sed '1e rm x' a", "sed -n '/a/e rm x' b", "vim -c '!rm x'", "fd --exec-batch=rm",
+    "fd -Hx rm x", "npx rm x", "uv run rm x", "hyperfine 'rm x'", "entr rm x",
+    # An option that is not known, and what may stand behind it.
+    "env --foo rm x", "nice -5 rm x", "timeout --foo 5 rm x", "sudo -i rm x", "prlimit --nofile=1 rm x", "bash --rcfile q -c 'rm x'",
+    # A text that is not read whole.
+    "sh -c 'rm x &'", "sh -c 'cd a && rm x'", "sh -c 'if true; then rm x; fi'", "sh -c 'A=1 rm x > $B'", "sh -c '(rm x)'", "sh -c 'echo $(rm x)'",
+    "bash -c 'ls\nrm x'", "sh -c '! exec rm x; :'", "flock f sh -c 'cd a; rm x'", "sh -c 'rm $A'", "sh -c 'cd a && rm -rf \"$B\"/x'",
+]  # fmt: skip
+# Looks like it, and is another program, or none: asked about, as before.
+ELSEWHERE = [
+    "ssh h rm x", "docker run x rm y", "git -c a.b=c rm x", "git -c alias.x=rm x", "sh -c 'echo \"a; rm b\" $x'",
+    "sh -c 'cd rm'", "tar -I gzip -cf rm.tar a", "make rm", "env --foo -rm",
 ]  # fmt: skip
 # Each may run anything, and what cannot be seen.
 OPAQUE = [
     "python -c 'print()'", "python3.12 -c 'x'", "python -m http.server", "python x.py", "python", "python -", "python -v",
     "python -Ic x", "perl -e x", "perl -ne x", "ruby -e x", "node -e x", "node x.js", "php -r x", "lua -e x", "deno run x",
     "awk 'BEGIN{system(\"id\")}'", "gawk x", "sh", "sh x.sh", "sh -s", "bash", "bash -i", "bash --rcfile x", "sh -c",
-    "sh -c '$(id)'", "sh -c 'rm x &'", "bash -c 'cd x'", "fish -c 'id'", "zsh -c '=rm x'", "env -S 'rm x'", "env --split-string='rm x'",
-    "env A=b", "env --foo rm x", "nice -5 rm x", "xargs", "xargs -0",
+    "sh -c '$(id)'", "bash -c 'cd x'", "fish -c 'id'", "zsh -c '=rm x'",
+    "env A=b", "env --foo ls x", "nice -5 ls x", "xargs", "env -S 'rm\\_x'", "env -S '${A} x'", "env -S", "xargs -0",
     # What is run can be seen, and what it is given cannot.
     "xargs ls", "xargs -n 1 ls -l", "find . -exec ls {} +", "fd -x ls", "env A=b ls", "git -c core.pager=id log", "git -c alias.x=!id x",
     "git --config-env=core.pager=X log", "git -C x status", "git --git-dir=x status", "git --exec-path=. status",
@@ -199,6 +221,32 @@ def test_a_denied_program_is_denied_inside_of_another(line):
     assert any(each.decision.rule == "rm*" and each.decision.layer == "operator" for each in judged)
     # An ask inside asks.
     assert effect(Policy.permissive().layer("operator").ask_exec("rm"), argv) is ASK
+
+
+@pytest.mark.parametrize("line", ELSEWHERE)
+def test_what_only_looks_like_a_denied_program_is_asked_about(line):
+    assert effect(Policy.permissive().layer("operator").deny_exec("rm").deny_exec("rm *"), line) is ASK
+
+
+def test_a_text_that_is_split_is_no_line_of_a_shell():
+    denies = Policy.permissive().layer("operator").deny_exec("ls")
+    assert effect(denies, ["env", "-S", "echo rm; ls"]) is ALLOW, "one program, with three arguments"
+    assert effect(denies, ["sh", "-c", "echo rm; ls"]) is DENY
+
+
+@pytest.mark.parametrize("word", ["flock", "watch", "parallel", "env --foo", "git x", "sh -c 'flock a b c d'", "env -S 'flock a'"])
+def test_guesses_in_guesses_end(word, monkeypatch):
+    looks, judge = 0, exec_judging._judge
+
+    def counted(*arguments):
+        nonlocal looks
+        looks += 1
+        return judge(*arguments)
+
+    monkeypatch.setattr(exec_judging, "_judge", counted)
+    denies = Policy.permissive().layer("operator").deny_exec("rm")
+    assert effect(denies, f"{word} " * 60) is ASK
+    assert looks <= MOST_INNER + 1
 
 
 @pytest.mark.parametrize("line", OPAQUE)
