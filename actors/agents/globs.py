@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 
 from actors.agents.platform_names import HERE, Platform, fold_glob, fold_target
+from actors.errors import kind_word
 
 MOST_CHARACTERS: Final = 4_096
 # In small letters. An address has no longer number; of a long text none would be made without need.
@@ -45,7 +46,7 @@ _VARIABLE: Final = re.compile(r"\$\w+(?:\Z|/)")
 def glob_problem(glob: object) -> str | None:
     """Say what is wrong with a glob and what to do about it, None when it is sound."""
     if not isinstance(glob, str):
-        return f"must be a text, not {type(glob).__name__}"
+        return f"must be a text, not {kind_word(glob)}"
     if not glob:
         return 'must not be empty; write "*" for everything'
     if len(glob) > MOST_CHARACTERS:
@@ -158,13 +159,15 @@ def path_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
     return (whole, last) if last and last != whole else (whole,)
 
 
-def read_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
-    """Give the names by which a rule may close a path to reading: in a work tree, the one that it has there too."""
+def closing_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
+    """Give the names by which a rule may close a path: in a work tree, at any depth, those that it has there too."""
     names = path_names(target, platform=platform)
-    if not names[0].startswith(f"{TREES}/"):
-        return names
-    _trees, _tree, inside = (*names[0].split("/", 2), "", "")[:3]
-    return (*names, inside) if inside else names
+    inside = names[0]
+    while inside.startswith(f"{TREES}/"):
+        inside = inside.split("/", 2)[2] if inside.count("/") > 1 else ""
+        if inside:
+            names = (*names, inside)
+    return names
 
 
 def net_glob(glob: str) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from actors.agents.globs import (
+    closing_names,
     glob_problem,
     net_glob,
     net_glob_problem,
@@ -23,7 +24,6 @@ from actors.agents.globs import (
     path_glob,
     path_glob_problem,
     path_names,
-    read_names,
     set_problem,
 )
 from actors.agents.ports import Act
@@ -97,9 +97,9 @@ class Spelling:
     closed_by: Callable[[str], tuple[str, ...]] | None = None
 
 
-_PATHS: Final = Spelling(path_glob, path_names, _path_problem)
+_PATHS: Final = Spelling(path_glob, path_names, _path_problem, closing_names)
 SPELLINGS: Final[dict[Act, Spelling]] = {
-    Act.read: attrs.evolve(_PATHS, closed_by=read_names),
+    Act.read: _PATHS,
     Act.write: _PATHS,
     Act.net: Spelling(net_glob, net_names, net_glob_problem),
     # Never normalised: a program is what the operator wrote, an agent is its name.

@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from actors.agents.globs import GlobSet, path_glob, path_names, read_names
+from actors.agents.globs import GlobSet, closing_names, path_glob, path_names
 from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act
 
@@ -47,6 +47,8 @@ ASKED_BY_DEFAULT: Final = "writes in the workspace that the policy asks about by
 _CLOSING: Final = (Effect.deny, Effect.ask)
 # The end of a glob for all that is in a place, and what is no letter of a name.
 _INSIDE: Final = re.compile(r"(?:/\*\*)*/\*+\Z")
+# What no glob can hold as a letter, and no two question marks fit both: only stars take in these two names.
+_ANY_NAMES: Final = ("\x01", "\x01" * 300)
 _WILD: Final = re.compile(r"[*?]")
 
 
@@ -199,13 +201,17 @@ class FileRules:
 
     def readable(self, name: str, *, is_directory: bool = False) -> bool:
         """Tell whether a file may be read. A directory is open unless a rule closes it: it holds only names."""
-        if _fits(self._unread, read_names(name)):
+        if _fits(self._unread, closing_names(name)):
             return False
         return is_directory or not self.is_closed or _fits(self._opened, path_names(name))
 
     def writable(self, name: str) -> bool:
         """Tell whether no rule keeps a file from being written."""
-        return not _fits(self._unwritten, path_names(name))
+        return not _fits(self._unwritten, closing_names(name))
+
+    def keeps_all_in(self, directory: str) -> bool:
+        """Tell whether rules keep all in a directory, whatever it is called, from being written."""
+        return all(_fits(self._unwritten, closing_names(f"{directory}/{name}")) for name in _ANY_NAMES)
 
     def is_hidden_anywhere(self, name: str) -> bool:
         """Tell whether what keeps a file from being read would do so wherever it lay."""

@@ -213,7 +213,8 @@ class Look:
         if not rules.readable(name, is_directory=is_directory) or (is_directory and not rules.may_open_in(name)):
             self.hidden.append(name)
             return []
-        if not shut and not rules.writable(name):
+        # As a whole where that is what a rule says, in work trees too: only so many places can be covered.
+        if not shut and (not rules.writable(name) or (is_directory and rules.keeps_all_in(name))):
             self.protected.append(name)
             shut = True
         if not is_directory:

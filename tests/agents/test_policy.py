@@ -448,3 +448,14 @@ def test_what_may_not_be_read_may_not_be_read_of_a_work_tree_and_what_may_does_n
         assert seen == ["deny", "ask", "allow"]
     assert policy.explain(Act.read, ".worktrees/w-1/src/c").effect is Effect.deny
     assert several.explain(Act.read, ".worktrees/src/vault").effect is Effect.allow
+
+
+@pytest.mark.parametrize("act", [Act.read, Act.write])
+def test_what_is_closed_by_its_place_is_closed_in_work_trees_at_any_depth(act):
+    policy = Policy.permissive().layer("op")
+    policy = (policy.deny_read("src/*").ask_read("b") if act is Act.read else policy.deny_write("src/*").ask_write("b")).deny_write("src/*")
+    for tree in ("", ".worktrees/w-1/", ".worktrees/w-1/.worktrees/w-2/", ".worktrees/w/" * 9):
+        assert [policy.explain(act, f"{tree}{name}").effect.value for name in ("src/a", "src/x/y", "b", "c")] == ["deny", "deny", "ask", "allow"]
+    # What no tree is has no names of one: neither the folder, nor a tree itself, nor one that lies elsewhere.
+    for path in (".worktrees", ".worktrees/src", "old/.worktrees/w/src/a", ".worktreesx/w/src/a", "x/src/a"):
+        assert policy.explain(act, path).effect is Effect.allow

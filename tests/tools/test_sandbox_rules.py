@@ -50,7 +50,8 @@ def write(root: Path, *names: str) -> None:
         (root / name).write_text(f"canary of {name}\n")
 
 
-EACH = 'for file in $(find . -type f | sort); do cat "$file" 2> /dev/null; done; true'
+# What is closed is no error of who looks.
+EACH = 'for file in $(find . -type f 2> /dev/null | sort); do cat "$file" 2> /dev/null; done; true'
 NAMES = ("secret.txt", "src/a.txt", "src/deep/b.txt", "srcs/c.txt", "docs/deep/d.txt", "node_modules/x/e.js", ".git/config")
 
 
@@ -359,3 +360,28 @@ async def test_what_may_not_be_read_is_hidden_in_work_trees_too(can, root, shell
     done = await shell("cd .worktrees/w-1; cat b.txt conf/a.txt; mv conf c; cat c/a.txt", root, under(policy=policy), can)
     assert "canary of .worktrees/w-1/b.txt" in done.output
     assert "canary of .worktrees/w-1/conf" not in done.output
+
+
+@covering
+async def test_what_may_not_be_written_may_not_be_in_work_trees_too(can, root, shell, under):
+    names = ("tests/a.txt", ".worktrees/w-1/tests/a.txt", ".worktrees/w-1/b.txt", ".worktrees/w-1/.worktrees/w-2/tests/a.txt")
+    write(root, *names)
+    policy = Policy.permissive().layer("op").deny_write("tests/*")
+    line = "; ".join(f"echo x > {name}" for name in names) + "; cd .worktrees/w-1; echo x > tests/new; mv tests t; rm -r tests; true"
+    await shell(line, root, under(policy=policy), can)
+    assert [name for name in names if (root / name).read_text() == "x\n"] == [".worktrees/w-1/b.txt"]
+    assert sorted(os.listdir(root / ".worktrees/w-1")) == [".worktrees", "b.txt", "tests"]
+    assert os.listdir(root / ".worktrees/w-1/tests") == ["a.txt"]
+
+
+async def test_a_directory_in_which_nothing_may_be_written_is_one_place_however_many_files_it_has(root, monkeypatch):
+    monkeypatch.setattr(sandbox_places, "MOST_COVERED", 8)
+    write(root, *(f"{tree}tests/deep/{number}.txt" for tree in ("", ".worktrees/w-1/", ".worktrees/w-2/") for number in range(9)))
+    whole = await planned(Confinement(WRITE, Policy.permissive().layer("op").deny_write("tests/*")), str(root), detect())
+    assert whole.problem is None
+    assert [path.removeprefix(f"{root}/") for path in whole.grants.protected] == [
+        ".worktrees/w-1/tests", ".worktrees/w-2/tests", "tests"
+    ]  # fmt: skip
+    # A rule for some of them is one for each.
+    some = await planned(Confinement(WRITE, Policy.permissive().layer("op").deny_write("tests/*.txt")), str(root), detect())
+    assert some.problem is not None and "can be covered" in some.problem
