@@ -177,11 +177,20 @@ def not_started(program: str, cwd: str, error: Exception) -> Finished:
     if not os.path.isdir(cwd):
         said = f"{shown} cannot be started: the directory it should run in is gone"
         return Finished(Status.not_started, None, said, 0, 0.0)
-    if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR):
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.ENOENT, errno.ENOTDIR) or (number == errno.EACCES and _is_nowhere(program)):
         said = f"{shown} is unavailable: there is no such program here, or what it names in its first line is missing"
         return Finished(Status.not_found, None, said, 0, 0.0)
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Finished(Status.not_started, None, f"{shown} cannot be started: {why}", 0, 0.0)
+
+
+def _is_nowhere(program: str) -> bool:
+    """Tell whether a plain name is in no place that we may look into: one that is closed says nothing of it."""
+    if "/" in program:
+        return False
+    places = os.get_exec_path(environment())
+    return not any(os.path.exists(os.path.join(place, program)) for place in places)
 
 
 class _Command:

@@ -14,6 +14,7 @@ What would be got wrong:
 
 import errno
 import functools
+import itertools
 import marshal
 import os
 import platform
@@ -33,14 +34,15 @@ from actors.agents.confinement import Confinement, SandboxApplied
 from actors.agents.contract import ExecCaps, ExecSandbox
 from actors.agents.policy import Policy
 from actors.errors import ToolFailed
+from actors.tools.call_filter import LOCAL, OF_NAMESPACES, call_filter
 from actors.tools.paths import Workspace
+from actors.tools.private_places import private_place
 from actors.tools.process import OUTPUT_BYTES, Finished, Status, Through, environment, not_started, run
 from actors.tools.sandbox_grants import Grants
 from actors.tools.sandbox_places import STARTER, names_in, plan_problem, planned
 from actors.tools.sandbox_plan import (
-    LOCAL,
     OF_FILES,
-    OF_NAMESPACES,
+    SHARED_MEMORY_BYTES,
     SOCKET_PLACES,
     Backend,
     Capabilities,
@@ -50,7 +52,6 @@ from actors.tools.sandbox_plan import (
     handled,
     landlock_rules,
     limits_of,
-    socket_filter,
 )
 
 PROBE_SECONDS: Final = 10.0
@@ -79,7 +80,7 @@ def detect() -> Capabilities:
     version = _landlock_version()
     bare = Plan(ExecSandbox.read_only, Backend.landlock, Net.denied, Grants(()))
     only = Capabilities(landlock=version, root=root)
-    filters = socket_filter(platform.machine()) is not None
+    filters = call_filter(platform.machine()) is not None
     seccomp = filters and version > 0 and _works(bare, attrs.evolve(only, seccomp=True))
     spaces = attrs.evolve(only, namespaces=True, seccomp=seccomp, users=True)
     # Root of a container may not make namespaces, but perhaps one of users to make them in.
@@ -136,11 +137,11 @@ def _with_bubblewrap(can: Capabilities, kinds: Sequence[Capabilities], filters: 
     places = (place for place in (*SYSTEM_PLACES, *os.get_exec_path()) if os.path.isabs(place))
     programs = (shutil.which("bwrap", path=place) for place in places)
     plan = Plan(ExecSandbox.read_only, Backend.bubblewrap, Net.denied, Grants(()), namespaces=True)
-    for program in dict.fromkeys(os.path.realpath(each) for each in programs if each):
-        for kind in kinds:
-            for seccomp in (True, False) if filters else (False,):
-                if _works(plan, attrs.evolve(kind, bubblewrap=program, seccomp=seccomp)):
-                    return attrs.evolve(can, bubblewrap=program, users=kind.users, seccomp=seccomp)
+    found = dict.fromkeys(os.path.realpath(each) for each in programs if each)
+    for program, kind, sizes in itertools.product(found, kinds, (True, False)):
+        for seccomp in (True, False) if filters else (False,):
+            if _works(plan, attrs.evolve(kind, bubblewrap=program, seccomp=seccomp, sizes=sizes)):
+                return attrs.evolve(can, bubblewrap=program, users=kind.users, seccomp=seccomp, sizes=sizes)
     return can
 
 
@@ -209,13 +210,13 @@ async def boundary(
         yield Boundary(plan, confinement.caps, cwd, can, None)
         return
     try:
-        temporary = _private_directory()
+        private = await private_place()
     except OSError as error:
         raise SandboxUnavailable(f"no private directory can be made: {error.strerror}") from error
     try:
-        yield Boundary(plan, confinement.caps, cwd, can, temporary)
+        yield Boundary(plan, confinement.caps, cwd, can, private.path)
     finally:
-        await _remove(temporary)
+        await private.remove()
 
 
 def _real(path: str) -> str:
@@ -224,10 +225,6 @@ def _real(path: str) -> str:
     except ToolFailed as error:
         # A work tree that somebody above turned into a link: what it leads to is nobody's workspace.
         raise SandboxUnavailable(str(error)) from None
-
-
-def _private_directory() -> str:
-    return os.path.realpath(tempfile.mkdtemp(prefix="actors-command-"))
 
 
 def _is_directory(path: str) -> bool:
@@ -304,19 +301,6 @@ async def _capabilities() -> Capabilities:
     return detect() if detect.cache_info().currsize else await trio.to_thread.run_sync(detect)
 
 
-async def _remove(temporary: str) -> None:
-    """Remove the private directory of a command that is over.
-
-    Cancellation: not while it is removed; what cannot be removed stays.
-    """
-    try:
-        # Most commands leave nothing there.
-        os.rmdir(temporary)
-    except OSError:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(functools.partial(shutil.rmtree, temporary, ignore_errors=True))
-
-
 def _told(plan: Plan, program: str, cwd: str, finished: Finished, said: bytes) -> Finished:
     """Read from the status pipe what the end alone does not tell."""
     began = plan.backend is not Backend.bubblewrap
@@ -354,12 +338,14 @@ def _record(
         behind = can.bubblewrap, bubblewrap_options(full, can, cwd=cwd, temporary=temporary, is_directory=os.path.isdir)
     rules = landlock_rules(plan, temporary, can.landlock, names_in) if restricts else ()
     cut = plan.backend is not Backend.none and plan.net is Net.denied
-    filter = socket_filter(platform.machine(), OF_NAMESPACES if plan.namespaces else LOCAL) if can.seccomp else None
+    families = None if not cut else OF_NAMESPACES if plan.namespaces else LOCAL
+    filters = can.seccomp and plan.backend is not Backend.none
+    filter = call_filter(platform.machine(), families) if filters else None
     return {
         "argv": [os.fsencode(part) for part in argv],
         "behind": behind,
         "programs": _programs(argv),
-        "shared_memory": os.path.isdir("/dev/shm"),
+        "shared_memory": f"mode=1777,size={SHARED_MEMORY_BYTES}".encode() if os.path.isdir("/dev/shm") else b"",
         "cwd": os.fsencode(cwd),
         # Python sets the one, bubblewrap the other.
         "not_ours": {b"LC_CTYPE", b"PWD"} - {os.fsencode(name) for name in environment()},
@@ -369,7 +355,7 @@ def _record(
         "namespaces": namespaces,
         "new_user": namespaces and can.users,
         "no_net": cut,
-        "filter": filter if cut and filter is not None else b"",
+        "filter": filter or b"",
         "writable": [os.fsencode(path) for path in (*plan.grants.writable, temporary)],
         "held": [os.fsencode(path) for path in plan.grants.held],
         "protected": [os.fsencode(path) for path in plan.grants.protected],

@@ -38,6 +38,9 @@ SOCKET_PLACES: Final = (
 )
 _ALONE: Final = "landlock alone cannot hide a file where commands may write"
 _REMEDY: Final = 'install bubblewrap, or write exec_sandbox = "full_access" to run commands without a boundary'
+SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
+MEMORY: Final = "the size of /dev and /dev/shm (bubblewrap is older than 0.7)"
+KEYRINGS: Final = "keys that the kernel keeps for the user"
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # What a command of root keeps under bubblewrap; the launcher keeps the same by number.
 KEPT_CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
@@ -66,6 +69,7 @@ class Capabilities:
 
     ``landlock`` is the version, 0 without. ``users`` tells that namespaces are
     made in one of users: always, unless we are root and have the right to make others.
+    ``sizes``: bubblewrap can bound what is held in memory (from 0.7).
     """
 
     bubblewrap: str | None = None
@@ -74,6 +78,7 @@ class Capabilities:
     seccomp: bool = False
     root: bool = False
     users: bool = False
+    sizes: bool = True
 
 
 @attrs.frozen
@@ -106,7 +111,8 @@ def plan_sandbox(
         grants = attrs.evolve(grants, writable=(), unbound=(), held=())
     net = Net.open if grants.net else Net.denied
     if can.bubblewrap is not None:
-        return Plan(asked, Backend.bubblewrap, net, grants, True, _not_held_in_namespaces(grants, can))
+        sized = () if can.sizes else (MEMORY,)
+        return Plan(asked, Backend.bubblewrap, net, grants, True, (*_not_held_in_namespaces(grants, can), *sized))
     if can.landlock >= LEAST_LANDLOCK and (grants.net or can.namespaces or can.seccomp):
         plan = Plan(asked, Backend.landlock, net, grants, can.namespaces, _not_held(grants, can))
         if can.namespaces or mode is None or not (grants.closed and grants.writable):
@@ -138,12 +144,13 @@ def _not_held(grants: Grants, can: Capabilities) -> tuple[str, ...]:
     said = [*(f"read of {path}" for path in inside), *(f"write of {path}" for path in grants.protected)]
     more = [f"and {len(said) - 20} more"] if len(said) > 20 else []
     always = ("chmod and its like outside the workspace", "sockets of services under /run")
-    return (*grants.unbound, *said[:20], *more, *always)
+    return (*grants.unbound, *said[:20], *more, *always, *([] if can.seccomp else [KEYRINGS]))
 
 
 def _not_held_in_namespaces(grants: Grants, can: Capabilities) -> tuple[str, ...]:
-    more = () if grants.net or can.seccomp else ("sockets to the host of a virtual machine",)
-    return (*grants.unbound, *more)
+    if can.seccomp:
+        return grants.unbound
+    return (*grants.unbound, *([] if grants.net else ["sockets to the host of a virtual machine"]), KEYRINGS)
 
 
 # ── bubblewrap ──────────────────────────────────────────────────────────────
@@ -164,6 +171,9 @@ def bubblewrap_options(
     line += ["--unshare-user-try"] if can.users else []
     line += ["--unshare-net"] if plan.net is Net.denied else []
     line += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    # Both are memory, which nobody else may run out of.
+    shared = ["--perms", "1777", "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    line += shared if can.sizes else []
     for path in (*plan.grants.writable, temporary):
         line += ["--bind-try", path, path]
     for path in plan.grants.held:
@@ -246,45 +256,6 @@ def _open_below(place: str, shut: frozenset[str], names_in: Callable[[str], Iter
         else:
             found.append(path)
     return found
-
-
-# ── a filter of system calls, where the network is denied ───────────────────
-
-# Machine: its number in a filter, and the numbers of socket and of io_uring_setup, which makes sockets too.
-MACHINES: Final = {"x86_64": (0xC000003E, 41, 425), "aarch64": (0xC00000B7, 198, 425)}
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000 | 13, 0x80000000
-_OTHER_TABLE = 0x40000000
-# Local, and in a namespace of the network also IPv4, IPv6 and netlink. Others, like that to the host of a virtual
-# machine, know no namespaces.
-LOCAL: Final = (1,)
-OF_NAMESPACES: Final = (1, 2, 10, 16)
-
-
-def socket_filter(machine: str, families: tuple[int, ...] = LOCAL) -> bytes | None:
-    """Write the filter that lets sockets of some families be made; None for a machine that we know no numbers of."""
-    if machine not in MACHINES:
-        return None
-    number, socket, ring = MACHINES[machine]
-    many = len(families)
-    steps = (
-        (_LOAD, 0, 0, 4),
-        # Calls of another machine have other numbers.
-        (_EQUAL, 1, 0, number),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),
-        (_AT_LEAST, many + 3, 0, _OTHER_TABLE),
-        (_EQUAL, many + 2, 0, ring),
-        (_EQUAL, 0, many + 2, socket),
-        (_LOAD, 0, 0, 16),
-        # Over those after it, and over the refusal.
-        *((_EQUAL, many - place, 0, family) for place, family in enumerate(families)),
-        (_RETURN, 0, 0, _REFUSE),
-        (_RETURN, 0, 0, _ALLOW),
-    )
-    return b"".join(
-        code.to_bytes(2, "little") + bytes((yes, no)) + value.to_bytes(4, "little") for code, yes, no, value in steps
-    )
 
 
 # ── limits ──────────────────────────────────────────────────────────────────

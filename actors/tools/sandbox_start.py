@@ -167,7 +167,7 @@ def set_mounts(kernel: Kernel, plan: Plan) -> None:
     # Of the new namespace, or its processes would see all others.
     kernel.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if plan["shared_memory"]:
-        kernel.mount(b"none", b"/dev/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
+        kernel.mount(b"none", b"/dev/shm", b"tmpfs", MS_NOSUID | MS_NODEV, plan["shared_memory"])
 
 
 def loopback_up(kernel: Kernel) -> None:
@@ -229,8 +229,8 @@ def held_capabilities() -> int:
     return 0
 
 
-def no_sockets(kernel: Kernel, program: bytes) -> None:
-    """Let no socket be made but those of the families that the filter names."""
+def filter_calls(kernel: Kernel, program: bytes) -> None:
+    """Refuse the system calls that the filter names; what a command starts is bound likewise."""
     # A record of the number of steps, and the address where they stand: what a Text holds is that address.
     address = bytes(Text(program))
     kernel.call("prctl", PR_SET_SECCOMP, 2, u64(len(program) // 8) + address, 0, 0)
@@ -290,12 +290,21 @@ def become(plan: Plan, status: int) -> NoReturn:
         try:
             posix.execve(program, plan["argv"], env)
         except OSError as error:
-            # One that is there and cannot be run says more than one that is missing elsewhere.
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR) or len(plan["programs"]) == 1:
+            # One that is there and cannot be run says more than one that is missing elsewhere, or in a closed place.
+            if len(plan["programs"]) == 1 or (error.errno not in (errno.ENOENT, errno.ENOTDIR) and is_there(program)):
                 problem = error
         except ValueError as error:
             problem = error
     fail(status, "exec", problem)
+
+
+def is_there(path: bytes) -> bool:
+    """Tell whether something lies at a path, as far as we may look."""
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
 
 
 def first(plan: Plan, status: int, ended: int) -> NoReturn:
@@ -334,7 +343,7 @@ def inside(plan: Plan, lifeline: int, status: int) -> NoReturn:
         stand_alone()
         drop_capabilities(kernel)
         if plan["filter"]:
-            no_sockets(kernel, plan["filter"])
+            filter_calls(kernel, plan["filter"])
         # Somebody below has ended: a byte comes out of the pipe.
         heard, rung = posix.pipe()
         posix.set_blocking(rung, False)
@@ -385,7 +394,7 @@ def confine(plan: Plan, status: int) -> None:
         drop_capabilities(kernel)
         restrict_files(kernel, plan)
         if plan["filter"]:
-            no_sockets(kernel, plan["filter"])
+            filter_calls(kernel, plan["filter"])
         if plan["namespaces"]:
             kernel.call("prctl", PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
             # The command sees this process, and must not reach the pipe that tells how the command ended.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors.tools.process import Status, environment, run
+from actors.tools.process import Status, environment, not_started, run
 
 # What a command may leave behind. {m} is a length of sleep that is also the mark to look for.
 HIDING = {
@@ -275,3 +275,13 @@ async def test_a_plain_name_never_means_a_program_of_the_workspace(root, monkeyp
 async def test_a_command_cannot_read_from_the_terminal(root):
     done = await run(shell("read line || echo nothing"), cwd=str(root), timeout=5)
     assert done.output == "nothing\n"
+
+
+def test_a_place_of_the_path_that_is_closed_to_us_has_no_program(root, monkeypatch):
+    monkeypatch.setenv("PATH", str(root))
+    refused = PermissionError(13, "Permission denied")
+    assert not_started("some-program", str(root), refused).status is Status.not_found
+    assert not_started("./some-program", str(root), refused).status is Status.not_started
+    (root / "some-program").write_text("one that is there, and may not be run\n")
+    told = not_started("some-program", str(root), refused)
+    assert told.status is Status.not_started and "Permission denied" in told.output

@@ -6,6 +6,7 @@ said of it, stands in `test_sandbox_ends.py`.
 """
 
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -19,8 +20,10 @@ import trio
 from actors.agents.confinement import Confinement, SandboxApplied
 from actors.agents.contract import ExecSandbox
 from actors.agents.policy import Policy
+from actors.tools.call_filter import MACHINES
 from actors.tools.process import Finished, Status
 from actors.tools.sandbox import run_confined
+from actors.tools.sandbox_plan import SHARED_MEMORY_BYTES
 
 READ_ONLY, WRITE, FULL = ExecSandbox.read_only, ExecSandbox.workspace_write, ExecSandbox.full_access
 everywhere = pytest.mark.parametrize("can", ["namespaces", "users", "rules", "bubblewrap"], indirect=True)
@@ -378,7 +381,9 @@ async def test_a_command_has_no_right_that_only_an_administrator_needs(can, root
     held = {line.split(":")[0]: int(line.split()[1], 16) for line in done.output.splitlines()}
     assert len(held) == 5
     # Whoever has none to begin with cannot drop them from the bound, and gains nothing from it either.
-    bound = held.pop("CapBnd") if os.geteuid() == 0 else 0
+    bound = held.pop("CapBnd")
+    if os.geteuid() != 0:
+        bound = 0
     assert not any(rights & ~kept for rights in (bound, *held.values())), done.output
 
 
@@ -388,7 +393,12 @@ async def test_processes_outside_are_not_seen(can, root, marker, python):
     # Split, so that whoever looks does not find itself.
     look = f"""
         import os
-        seen = [open(f"/proc/{{n}}/cmdline").read() for n in os.listdir("/proc") if n.isdigit()]
+        def line(number):
+            try:
+                return open(f"/proc/{{number}}/cmdline").read()
+            except OSError:
+                return ""  # it ended meanwhile
+        seen = [line(n) for n in os.listdir("/proc") if n.isdigit()]
         print(sum("{marker.text[:4]}" "{marker.text[4:]}" in each for each in seen), os.path.exists(f"/proc/{{os.getpid()}}"))
     """
     try:
@@ -479,6 +489,50 @@ async def test_no_socket_is_made_that_knows_no_namespaces(can, root, python):
     held = (await python(code, root, under(), can)).output.split()
     assert set(held) <= {"1", "2", "10", "16"}
     assert set(free) - set(held), "this machine makes no other sockets anyway"
+
+
+@everywhere
+@pytest.mark.parametrize("net", ["closed", "open"])
+async def test_no_key_that_the_kernel_keeps_is_reached(net, can, root, python):
+    """Keyrings are the user's: no namespace of mounts, processes or the network parts them."""
+    numbers = MACHINES[platform.machine()].keys
+    code = f"""
+        import ctypes
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        call.restype = ctypes.c_long
+        add, ask, control = {numbers!r}
+        # A key for this process alone; one that there is not; the list of those of the user.
+        made = call(add, b"user", b"canary", b"x", ctypes.c_long(1), ctypes.c_long(-2)), ctypes.get_errno()
+        asked = call(ask, b"user", b"no such canary", None, ctypes.c_long(0)), ctypes.get_errno()
+        listed = call(control, ctypes.c_long(0), ctypes.c_long(-4), ctypes.c_long(1)), ctypes.get_errno()
+        print(made[0] > 0, made[1] == asked[1] == listed[1] == 13, listed[0] > 0)
+    """
+    free = (await python(code, root, FREE)).output
+    if free != "True False True\n":
+        pytest.skip(f"this machine gives nobody a key: {free}")
+    policy = OPERATOR.allow_net("*") if net == "open" else OPERATOR
+    assert (await python(code, root, under(policy=policy), can)).output == "False True False\n"
+
+
+@covering
+async def test_memory_that_commands_share_has_a_size(can, root, python):
+    code = """
+        import os
+        def most(path):
+            try:
+                found = os.statvfs(path)
+                open(path + "/canary", "w").close()
+            except OSError as error:
+                return error.strerror
+            return found.f_blocks * found.f_frsize
+        print(most("/dev/shm"))
+        print(most("/dev"))
+        open("/dev/null", "w").write("x")
+    """
+    done = await python(code, root, under(), can)
+    assert done.output.splitlines()[0] == str(SHARED_MEMORY_BYTES), done.output
+    # What is no device, and none of the shared, cannot be put there.
+    assert done.output.splitlines()[1:] in (["Read-only file system"], ["Permission denied"])
 
 
 @covering

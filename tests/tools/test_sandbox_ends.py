@@ -259,7 +259,7 @@ async def test_a_call_of_the_kernel_that_fails_is_never_passed_over(can, root, m
 @everywhere
 async def test_a_filter_that_the_kernel_does_not_take_is_never_passed_over(can, root, monkeypatch, shell):
     """Some functions of C return their failure as a short number; read as a long one it looks like none."""
-    monkeypatch.setattr(sandbox, "socket_filter", lambda *_: bytes(8))
+    monkeypatch.setattr(sandbox, "call_filter", lambda *_: bytes(8))
     done = await shell("touch made", root, under(), can)
     assert done.status is Status.not_started
     assert "prctl: Invalid argument" in done.output

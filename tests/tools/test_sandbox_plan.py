@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 from actors.agents.contract import ExecCaps, ExecSandbox
 from actors.agents.policy import Defaults, Effect, Layer, Policy, Rule
 from actors.agents.ports import Act
+from actors.tools.call_filter import LOCAL, MACHINES, OF_NAMESPACES, Machine, call_filter
 from actors.tools.sandbox_grants import ASKED_BY_DEFAULT, FileRules, Grants, grants_of
 from actors.tools.sandbox_plan import (
     IOCTL_DEV,
-    MACHINES,
+    KEYRINGS,
     MAKE_BLOCK,
     MAKE_CHAR,
-    OF_NAMESPACES,
+    MEMORY,
     READ_DIR,
     READ_FILE,
+    SHARED_MEMORY_BYTES,
     WRITE_FILE,
     Backend,
     Capabilities,
@@ -26,7 +28,6 @@ from actors.tools.sandbox_plan import (
     landlock_rules,
     limits_of,
     plan_sandbox,
-    socket_filter,
 )
 
 ROOT, HOME = "/srv/task", "/home/me"
@@ -336,41 +337,76 @@ def ran(program: bytes, machine: int, number: int, first: int) -> int:
             at += yes if (held == value if code == 0x15 else held >= value) else no
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_lets_local_sockets_be_made_and_no_others(name):
-    program = socket_filter(name)
-    assert program is not None
-    machine, socket, ring = MACHINES[name]
-    allow, refuse, kill = 0x7FFF0000, 0x0005000D, 0x80000000
-    assert ran(program, machine, socket, 1) == allow
+ALLOWED, REFUSED, KILLED = 0x7FFF0000, 0x0005000D, 0x80000000
+machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+
+
+def filtered(machine: Machine, families: tuple[int, ...] | None = LOCAL) -> bytes:
+    name = next(name for name, each in MACHINES.items() if each is machine)
+    program = call_filter(name, families)
+    assert program is not None and call_filter("other", families) is None
+    return program
+
+
+@machines
+def test_the_filter_lets_local_sockets_be_made_and_no_others(machine):
+    program = filtered(machine)
+    assert ran(program, machine.number, machine.socket, 1) == ALLOWED
     # IPv4, IPv6, netlink, packets, the host of a virtual machine.
-    assert [ran(program, machine, socket, family) for family in (2, 10, 16, 17, 40)] == [refuse] * 5
-    assert ran(program, machine, ring, 0) == refuse
-    assert ran(program, machine, socket | 0x40000000, 2) == refuse
-    assert ran(program, 0x40000003, 102, 1) == kill
-    assert ran(program, machine, 0, 2) == allow
-    assert socket_filter("other") is None
+    assert [ran(program, machine.number, machine.socket, family) for family in (2, 10, 16, 17, 40)] == [REFUSED] * 5
+    assert ran(program, machine.number, machine.ring, 0) == REFUSED
+    assert ran(program, machine.number, machine.socket | 0x40000000, 2) == REFUSED
+    assert ran(program, 0x40000003, 102, 1) == KILLED
+    assert ran(program, machine.number, 0, 2) == ALLOWED
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_in_a_namespace_the_filter_lets_those_be_made_that_know_namespaces(name):
-    program = socket_filter(name, OF_NAMESPACES)
-    assert program is not None
-    machine, socket, ring = MACHINES[name]
-    allow, refuse = 0x7FFF0000, 0x0005000D
-    made = [family for family in range(64) if ran(program, machine, socket, family) == allow]
+@machines
+def test_in_a_namespace_the_filter_lets_those_be_made_that_know_namespaces(machine):
+    program = filtered(machine, OF_NAMESPACES)
+    made = [family for family in range(64) if ran(program, machine.number, machine.socket, family) == ALLOWED]
     assert made == [1, 2, 10, 16]
-    assert ran(program, machine, socket, 40) == ran(program, machine, ring, 0) == refuse
-    assert ran(program, machine, socket | 0x40000000, 2) == refuse
-    assert ran(program, machine, 0, 40) == allow
+    assert ran(program, machine.number, machine.socket, 40) == ran(program, machine.number, machine.ring, 0) == REFUSED
+    assert ran(program, machine.number, machine.socket | 0x40000000, 2) == REFUSED
+    assert ran(program, machine.number, 0, 40) == ALLOWED
+
+
+@machines
+@pytest.mark.parametrize("families", [LOCAL, OF_NAMESPACES, None])
+def test_no_filter_lets_the_keys_of_the_kernel_be_asked_for(machine, families):
+    program = filtered(machine, families)
+    refused = [call for call in range(600) if ran(program, machine.number, call, 1) == REFUSED]
+    assert refused == sorted((*machine.keys, *(() if families is None else (machine.ring,))))
+    # By the other table of the same machine too.
+    assert [ran(program, machine.number, 0x40000000 | call, 1) for call in machine.keys] == [REFUSED] * 3
+
+
+@machines
+def test_where_the_network_is_open_all_runs_but_the_calls_for_keys_also_for_other_machines(machine):
+    program = filtered(machine, None)
+    assert {ran(program, machine.number, machine.socket, family) for family in range(64)} == {ALLOWED}
+    assert ran(program, machine.number, machine.ring, 0) == ALLOWED
+    number, keys = machine.narrow
+    assert [call for call in range(600) if ran(program, number, call, 1) == REFUSED] == sorted(keys)
+    # A number means another call on another machine.
+    assert {ran(program, machine.number, call, 1) for call in keys} == {ran(program, number, call, 1) for call in machine.keys} == {ALLOWED}
 
 
 def test_where_no_filter_works_it_is_said_what_no_namespace_holds():
-    said = ("sockets to the host of a virtual machine",)
+    said = ("sockets to the host of a virtual machine", KEYRINGS)
     for can in (ALL, LANDLOCK):
         assert plan_sandbox(WRITE, GRANTS, attrs.evolve(can, seccomp=False)).not_held == said
-        assert plan_sandbox(WRITE, attrs.evolve(GRANTS, net=True), attrs.evolve(can, seccomp=False)).not_held == ()
+        assert plan_sandbox(WRITE, attrs.evolve(GRANTS, net=True), attrs.evolve(can, seccomp=False)).not_held == (KEYRINGS,)
         assert plan_sandbox(WRITE, GRANTS, can).not_held == ()
+
+
+def test_memory_that_a_command_shares_is_bounded_or_that_is_said():
+    sized = plan_sandbox(WRITE, GRANTS, ALL)
+    line = " ".join(bubblewrap(WRITE, GRANTS))
+    assert f"--perms 1777 --size {SHARED_MEMORY_BYTES} --tmpfs /dev/shm --remount-ro /dev" in line and sized.not_held == ()
+    old = attrs.evolve(ALL, sizes=False)
+    plan = plan_sandbox(WRITE, GRANTS, old)
+    assert plan.not_held == (MEMORY,)
+    assert "--size" not in bubblewrap_options(plan, old, cwd=ROOT, temporary="/tmp/p", is_directory=lambda _: True)
 
 
 def test_what_is_unfit_is_told_where_a_boundary_was_named_and_where_it_was_not():
