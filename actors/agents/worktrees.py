@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 
 from actors.agents.confining import confinement_of
+from actors.agents.contract import Identity
 from actors.agents.globs import TREES
 from actors.agents.ports import Act
 from actors.errors import ToolFailed
@@ -37,6 +38,7 @@ FOLDER: Final = TREES
 MOST_SLUG: Final = 32
 MOST_PARENT: Final = 60
 _DIGEST: Final = 12
+DEFAULT_WHO: Final = Identity()
 
 
 @attrs.frozen
@@ -59,8 +61,12 @@ class WorktreePlace:
 class Worktrees(Protocol):
     """Makes work trees."""
 
-    async def make(self, root: str, place: WorktreePlace, *, timeout: float, confinement: Confinement) -> str:
+    async def make(
+        self, root: str, place: WorktreePlace, *, timeout: float, confinement: Confinement, who: Identity = DEFAULT_WHO
+    ) -> str:
         """Make the work tree of ``place`` in the repository at ``root``, or take what lies there; give its path.
+
+        ``who`` commits there, also by commands.
 
         Cancellation: it may be made or half made; the next call with the same place completes it.
 
@@ -133,7 +139,13 @@ async def _make(loop: Loop, place: WorktreePlace, confinement: Confinement) -> s
     if maker is None:
         raise ToolFailed("no work tree can be made here")
     contract = loop.contract
-    return await maker.make(str(contract.root), place, timeout=contract.exec_timeout, confinement=confinement)
+    return await maker.make(
+        str(contract.root),
+        place,
+        timeout=contract.exec_timeout,
+        confinement=confinement,
+        who=contract.commit_identity,
+    )
 
 
 def _moved(job: Job, path: str) -> Job:

@@ -14,13 +14,17 @@ What would be got wrong:
 """
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
+import trio
 
+from actors.agents.contract import Identity
 from actors.agents.entry_text import clean
 from actors.agents.ports import Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
@@ -34,11 +38,14 @@ from actors.tools.git_opened import (
     named,
     only,
     opened_repository,
+    read_by,
     split_readable,
+    unlisted_note,
 )
 from actors.tools.git_repository import is_there
 from actors.tools.git_text import (
     COMMIT_FORMAT,
+    NO_FILTER,
     Commit,
     branch_problem,
     commits_of,
@@ -53,10 +60,11 @@ from actors.tools.whole_files import digest
 MOST_PATHS: Final = 100
 # So far back a commit of this very call is looked for: others may have committed since.
 LOOKED_BACK: Final = 20
-# Whoever commits here is no person, and has no address: `.invalid` can never exist.
-IDENTITY: Final = ("agent", "agent@actors.invalid")
 _INDEX, _HEAD = ".git/index", ".git/HEAD"
 _NOTHING: Final = ["[nothing to stage: no change, or only of ignored files]"]
+_DIFFERS: Final = ("--modified", "--deleted", "--others", "--exclude-standard")
+_ESCAPED: Final = re.compile(rb'[\x00-\x1f"\\]')
+_FILTER_FAILED: Final = re.compile(rf"fatal: (?P<path>.*): clean filter '(?P<name>{'|'.join(NO_FILTER)})' failed")
 _UNDER_WAY: Final = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 
 
@@ -90,9 +98,9 @@ class GitAdd:
         argv = ["git", "add", "--", *paths]
         line = shlex.join(argv)
         await context.authorise_commands([argv], line, reads=paths)
-        async with opened_repository(context) as repository:
+        async with opened_repository(context, paths, changes=True) as repository:
             found, left_out = await _changed(repository, paths)
-            may, may_not = split_readable(context, found, paths)
+            may, may_not = await split_readable(context, found, paths)
             await _need_no_filter(repository, may)
             ours = await context.intend(_INDEX, digest(line.encode(errors="surrogatepass")), changes=bool(may))
             if may:
@@ -102,6 +110,7 @@ class GitAdd:
         lines = staged + kept_out(len(may_not))
         if left_out:
             lines.append(f"[{left_out} were left out: repositories of their own, or in place of a file]")
+        lines += unlisted_note(repository)
         return Observation(ObservationKind.tool, line, "\n".join(lines), changed=bool(may) or ours)
 
 
@@ -113,13 +122,16 @@ async def _changed(repository: Repository, paths: Sequence[str]) -> tuple[list[s
     Raises:
         ToolFailed: git fails, or there are too many.
     """
-    wanted = ("--modified", "--deleted", "--others", "--exclude-standard")
-    listed = await repository.ask("git add failed", "ls-files", *wanted, "--", *only(paths), limit=LISTED_BYTES)
+    listed = await repository.ask("git add failed", "ls-files", *_DIFFERS, "--", *only(paths), limit=LISTED_BYTES)
     if listed.left_out:
         raise ToolFailed("git add: too many files differ to judge each of them; name paths")
-    names = names_of(listed.output)
-    files = [each for each in sorted(names) if not _is_directory(repository.workspace, each)]
+    names = await read_by(names_of, listed.output)
+    files = await trio.to_thread.run_sync(_no_directories, repository.workspace, names)
     return files, len(names) - len(files)
+
+
+def _no_directories(workspace: Workspace, names: Sequence[str]) -> list[str]:
+    return [each for each in sorted(names) if not _is_directory(workspace, each)]
 
 
 def _is_directory(workspace: Workspace, relative: str) -> bool:
@@ -145,15 +157,19 @@ async def _need_no_filter(repository: Repository, names: Sequence[str]) -> None:
     )
     if told.left_out:
         raise ToolFailed("git add: too many files to judge each of them; name paths")
-    for path, name in filtered_by(told.output, list(repository.filters)):
-        why = f"is kept through the filter {shown(name)}, a program, and none is run here"
-        raise ToolFailed(f"{shown(path)} {why}; nothing was staged. Name other paths, or use exec for it")
+    found = await read_by(partial(filtered_by, names=repository.filters), told.output)
+    for path, name in found:
+        raise _kept_through(path, name)
+
+
+def _kept_through(path: str, name: str) -> ToolFailed:
+    why = f"is kept through the filter {shown(name)}, a program, and none is run here"
+    return ToolFailed(f"{shown(path)} {why}; nothing was staged. Name other paths, or use exec for it")
 
 
 def _as_line(name: str) -> bytes:
     """Write a name as git reads one in a list of lines."""
-    written = (b"\\%03o" % each if each < 32 or each in b'"\\' else bytes((each,)) for each in os.fsencode(name))
-    return b'"' + b"".join(written) + b'"\n'
+    return b'"' + _ESCAPED.sub(lambda found: b"\\%03o" % found[0][0], os.fsencode(name)) + b'"\n'
 
 
 async def _stage(repository: Repository, paths: Sequence[str], notes: Sequence[str], *, again: bool) -> None:
@@ -166,9 +182,14 @@ async def _stage(repository: Repository, paths: Sequence[str], notes: Sequence[s
     """
     names = b"".join(os.fsencode(each) + b"\0" for each in paths)
     how = ("--add", "--remove", "--replace", "-z", "--stdin")
+    # A filter that is called as git says that there is none: only git itself can tell it from none, and fails then.
+    needed = {f"filter.{word}.required": "true" for word in NO_FILTER if word not in repository.filters}
     try:
-        await repository.change("git add failed", "update-index", *how, again=again, stdin=names)
+        await repository.change("git add failed", "update-index", *how, again=again, stdin=names, off=needed)
     except ToolFailed as error:
+        filtered = _FILTER_FAILED.search(str(error))
+        if filtered is not None:
+            raise _kept_through(filtered["path"], filtered["name"]) from None
         raise ToolFailed("\n".join((str(error), *notes))) from None
 
 
@@ -182,7 +203,7 @@ async def _staged(repository: Repository, context: ToolContext, paths: Sequence[
     """
     how = ("--cached", "--name-only", "--no-renames", "--ignore-submodules=all")
     listed = await repository.ask("git add failed", "diff", *how, "--", *only(paths), limit=LISTED_BYTES)
-    names, _ = split_readable(context, names_of(listed.output), paths)
+    names, _ = await split_readable(context, await read_by(names_of, listed.output), paths)
     more = [f"[{MOST_SHOWN} of {len(names)} shown]"] if len(names) > MOST_SHOWN else []
     return [f"staged {len(names)} files:", *(one_line(each) for each in names[:MOST_SHOWN]), *more]
 
@@ -216,7 +237,7 @@ class GitCommit:
         argv = ["git", "commit", "-m", message]
         line = shlex.join(argv)
         await context.authorise_commands([argv], line)
-        async with opened_repository(context) as repository:
+        async with opened_repository(context, changes=True) as repository:
             made = await _commit(repository, context, message)
             branch = await _branch(repository)
         said = f"committed {made[:12]} {branch}: {one_line(message.splitlines()[0])}"
@@ -247,12 +268,14 @@ async def _commit(repository: Repository, context: ToolContext, message: str) ->
     parents = [] if head is None else ["-p", head]
     how = ("--no-gpg-sign", *parents, "-F", "-", tree)
     said = f"{message}\n".encode()
-    written = await repository.ask("git commit failed", "commit-tree", *how, stdin=said, more=_identity())
+    who = _named(context.commit_identity)
+    written = await repository.ask("git commit failed", "commit-tree", *how, stdin=said, more=who)
     made = written.output.strip()
     subject = one_line(message.splitlines()[0])
     # Only from where it was looked at: somebody else may have committed since.
     moved = ("-m", f"commit: {subject}", "HEAD", made, head or "0" * len(tree))
-    await repository.change("git commit failed", "update-ref", *moved, more=_identity())
+    why = "git commit failed; if somebody else has committed meanwhile, call it again"
+    await repository.change(why, "update-ref", *moved, more=who)
     return made
 
 
@@ -266,10 +289,10 @@ def _digest_of(commit: Commit) -> str:
     return digest(f"{commit.parents}\n{commit.tree}\n{commit.message}".encode(errors="surrogatepass"))
 
 
-def _identity() -> dict[str, str]:
-    name, address = IDENTITY
-    author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address}
-    return author | {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": address}
+def _named(who: Identity) -> dict[str, str]:
+    """Give the variables by which git knows who commits: never what the machine or the repository names."""
+    author = {"GIT_AUTHOR_NAME": who.name, "GIT_AUTHOR_EMAIL": who.email}
+    return author | {"GIT_COMMITTER_NAME": who.name, "GIT_COMMITTER_EMAIL": who.email}
 
 
 async def _branch(repository: Repository) -> str:
@@ -308,7 +331,7 @@ class GitBranch:
         line = shlex.join(argv)
         await context.authorise_commands([argv], line)
         ref = f"refs/heads/{name}"
-        async with opened_repository(context) as repository:
+        async with opened_repository(context, changes=True) as repository:
             there, head = await repository.commit_at(ref), await repository.commit_at("HEAD")
             if there is not None:
                 ours = context.wrote(f".git/{ref}", there)
@@ -319,5 +342,5 @@ class GitBranch:
                 raise ToolFailed("git branch: nothing is committed yet that it could name")
             await context.intend(f".git/{ref}", head, changes=True)
             made = ("-m", "branch: made by an agent", ref, head, "0" * len(head))
-            await repository.change("git branch failed", "update-ref", *made, more=_identity())
+            await repository.change("git branch failed", "update-ref", *made, more=_named(context.commit_identity))
         return Observation(ObservationKind.tool, line, f"made {name} at {head[:12]}", changed=True)

@@ -26,7 +26,9 @@ from actors.tools.git_opened import (
     named,
     only,
     opened_repository,
+    read_by,
     split_readable,
+    unlisted_note,
 )
 from actors.tools.git_text import names_of, status_of, where
 from actors.tools.output import one_line
@@ -59,14 +61,14 @@ class GitStatus:
         taken(GitStatusArguments, arguments, self.spec)
         argv = ["git", "status"]
         await context.authorise_commands([argv], shlex.join(argv))
-        async with opened_repository(context) as repository:
+        async with opened_repository(context, ["."]) as repository:
             wanted = ("--porcelain=v2", "--branch", "--untracked-files=all", *_PLAIN)
             listed = await repository.ask("git status failed", "status", *wanted, limit=LISTED_BYTES)
-            notes = filters_note(repository)
+            notes = [*unlisted_note(repository), *filters_note(repository)]
         # A name that is cut is another one.
         whole = listed.output if not listed.left_out else listed.output.partition("\n[... ")[0].rpartition("\n")[0]
-        report = status_of(whole)
-        may, may_not = split_readable(context, [change.path for change in report.changes])
+        report = await read_by(status_of, whole)
+        may, may_not = await split_readable(context, [change.path for change in report.changes])
         seen = set(may)
         shown = [f"{change.code} {one_line(change.path)}" for change in report.changes if change.path in seen]
         lines = [one_line(where(report)), *(shown[:MOST_SHOWN] or ["[nothing differs]"])]
@@ -102,7 +104,7 @@ class GitDiff:
         argv = ["git", "diff", *staged, *([] if path is None else ["--", path])]
         line = shlex.join(argv)
         await context.authorise_commands([argv], line, reads=[] if path is None else [path])
-        async with opened_repository(context) as repository:
+        async with opened_repository(context, [path or "."]) as repository:
             notes = filters_note(repository)
             try:
                 text, denied = await _differences(repository, context, staged, path)
@@ -127,7 +129,7 @@ async def _differences(
     # Without a look into any file: behind a boundary those that are denied cannot be opened.
     names = ["diff", *staged, *_DIFF] if staged else ["diff-files", "--ignore-submodules=all"]
     listed = await repository.ask("git diff failed", *names, "--name-only", "--", *places, limit=LISTED_BYTES)
-    may, may_not = split_readable(context, names_of(listed.output), named_paths)
+    may, may_not = await split_readable(context, await read_by(names_of, listed.output), named_paths)
     if listed.left_out or len(may_not) > MOST_LEFT_OUT:
         raise ToolFailed("git diff: too many files differ to judge each of them; name a path")
     if not may:

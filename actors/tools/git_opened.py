@@ -8,9 +8,10 @@ name programs are off, and no command that runs others by itself is used.
 import os
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
@@ -18,8 +19,9 @@ import trio
 from actors.agents.contract import ExecSandbox
 from actors.agents.entry_text import clean
 from actors.agents.ports import ToolContext
+from actors.errors import ToolFailed
 from actors.tools.git_program import Git, filter_names, went_well
-from actors.tools.git_repository import is_there, whole_repository
+from actors.tools.git_repository import closed_note, is_there, unlisted_below, whole_repository
 from actors.tools.leftovers import has_proc, living, writers
 from actors.tools.output import one_line
 from actors.tools.paths import Workspace, shown
@@ -30,21 +32,33 @@ from actors.tools.sandbox_grants import is_below
 # What is only looked through; more of it is said to be more.
 LISTED_BYTES: Final = 4_000_000
 MOST_SHOWN: Final = 200
-# How long a lock that a cut git has left is looked after.
+# More of it is read where nobody waits for that.
+AT_ONCE: Final = 100_000
+T = TypeVar("T")
+# How long a lock is looked after, one that a cut git has left or that somebody else holds.
 LOCK_SECONDS: Final = 2.0
+_PAUSE: Final = 0.02
 _NOTHING: Final[Mapping[str, str]] = {}
 _READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
 _NAMES: Final = {"core.quotePath": "true", "i18n.logOutputEncoding": "UTF-8", "i18n.commitEncoding": "UTF-8"}
 
 
+# After so many paths everybody else gets a turn; judging one may take many rules.
+_SLICE: Final = 200
+
+
 @attrs.frozen
 class Repository:
-    """A repository that is open for one call. ``off`` are the settings that are not taken from it."""
+    """A repository that is open for one call. ``off`` are the settings that are not taken from it.
+
+    ``unlisted`` counts the directories that cannot be listed, of those that were asked about.
+    """
 
     workspace: Workspace
     at: str
     off: Mapping[str, str]
     _git: Git
+    unlisted: int = 0
 
     async def ask(
         self,
@@ -64,7 +78,9 @@ class Repository:
         settings, given = {**self.off, **_NAMES, **off}, {**_READING, **more}
         return await self._git.lines(what, *arguments, at=self.at, off=settings, more=given, **options)
 
-    async def change(self, what: str, *arguments: str, again: bool = False, **options: Any) -> Finished:
+    async def change(
+        self, what: str, *arguments: str, again: bool = False, off: Mapping[str, str] = _NOTHING, **options: Any
+    ) -> Finished:
         """Run what changes the repository; ``again`` says that a process ran it which is gone: its lock may be there.
 
         Cancellation: it was done, or not; no process of it is left.
@@ -75,10 +91,14 @@ class Repository:
         lock = f"{self.at}/index.lock"
         if again and is_there(lock):
             await _unlocked(lock)
+        with trio.move_on_after(LOCK_SECONDS):
+            # Of a person, or of a command, that may be about to end. Refs have locks of their own.
+            while arguments[0] == "update-index" and is_there(lock):  # noqa: ASYNC110  # another process tells nobody
+                await trio.sleep(_PAUSE)
         free = not is_there(lock)
         cut = True
         try:
-            finished = await self._git.run(*arguments, at=self.at, off={**self.off, **_NAMES}, **options)
+            finished = await self._git.run(*arguments, at=self.at, off={**self.off, **_NAMES, **off}, **options)
             cut = finished.status is not Status.exited
         finally:
             # Git takes its own lock away, unless it was cut; one that it met, before or meanwhile, is somebody else's.
@@ -124,19 +144,63 @@ async def _unlocked(lock: str) -> None:
 
 
 @asynccontextmanager
-async def opened_repository(context: ToolContext) -> AsyncIterator[Repository]:
-    """Open the repository of a workspace for one call.
+async def opened_repository(
+    context: ToolContext, reads: Sequence[str] = (), *, changes: bool = False
+) -> AsyncIterator[Repository]:
+    """Open the repository of a workspace for one call; ``reads`` are the paths below which git looks at files.
+
+    Of the calls of this process that change one repository there is one at a time: each looks first at what is
+    there, and git refuses to change what another one is changing.
 
     Cancellation: no process of git is left.
 
     Raises:
-        ToolFailed: there is none that lies here as a whole, or the boundary cannot be held.
+        ToolFailed: there is none that lies here as a whole, git would wait at what is no file, or the boundary
+            cannot be held.
     """
     workspace = Workspace(context.root)
-    at = whole_repository(workspace)
-    async with boundary(context.confinement, workspace.root) as around:
+    at = await trio.to_thread.run_sync(whole_repository, workspace)
+    unlisted = await trio.to_thread.run_sync(unlisted_below, workspace, reads) if reads else 0
+    async with AsyncExitStack() as held:
+        if changes:
+            await held.enter_async_context(_turn(at, context.exec_timeout))
+        around = await held.enter_async_context(boundary(context.confinement, workspace.root))
         git = Git(around, workspace.root, context.exec_timeout, context.report_leaked)
-        yield Repository(workspace, at, await git.filters_off(at), git)
+        try:
+            off = await git.filters_off(at)
+        except ToolFailed as error:
+            raise ToolFailed(f"{error}{closed_note(context.confinement.policy, '.git/HEAD')}") from None
+        yield Repository(workspace, at, off, git, unlisted)
+
+
+_turns: trio.lowlevel.RunVar["WeakValueDictionary[str, trio.Lock]"] = trio.lowlevel.RunVar("actors.tools.git_opened")
+
+
+@asynccontextmanager
+async def _turn(at: str, seconds: float) -> AsyncIterator[None]:
+    """Wait until no other call changes the repository ``at``.
+
+    Cancellation: nobody else is kept waiting.
+
+    Raises:
+        ToolFailed: others took longer than a call may.
+    """
+    try:
+        known = _turns.get()
+    except LookupError:
+        known = WeakValueDictionary()
+        _turns.set(known)
+    lock = known.get(at)
+    if lock is None:
+        lock = known[at] = trio.Lock()
+    with trio.move_on_after(seconds) as waiting:
+        await lock.acquire()
+    if waiting.cancelled_caught:
+        raise ToolFailed("other agents are changing the repository of the workspace all the time; try again later")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def named(workspace: Workspace, path: str) -> str:
@@ -167,26 +231,49 @@ def only(paths: Sequence[str]) -> list[str]:
     return [] if "." in paths else [f":(top,literal){path}" for path in paths]
 
 
-def split_readable(
+async def split_readable(
     context: ToolContext, paths: Sequence[str], allowed: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Split paths in those that the agent may read, and those that it may not; ``allowed`` were judged before.
 
-    The store of the run is in neither: commands have nothing to do with it, and it is no work.
+    The store of the run is in neither: commands have nothing to do with it, and it is no work. Gives way now and then.
+
+    Cancellation: nothing changed.
     """
     may: list[str] = []
     may_not: list[str] = []
-    root, store = os.path.realpath(context.root), context.confinement.hidden
-    for path in paths:
+    root, store = _real(context.root), context.confinement.hidden
+    given = frozenset(allowed)
+    for place, path in enumerate(paths):
+        if place % _SLICE == _SLICE - 1:
+            await trio.lowlevel.checkpoint()
         if any(is_below(f"{root}/{path}", place) for place in store):
             continue
-        (may if path in allowed or context.may_read(clean(path)) else may_not).append(path)
+        (may if path in given or context.may_read(clean(path)) else may_not).append(path)
     return may, may_not
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+async def read_by(read: Callable[[str], T], output: str) -> T:
+    """Read what git printed; in a thread where that takes a while.
+
+    Cancellation: nothing changed.
+    """
+    return read(output) if len(output) <= AT_ONCE else await trio.to_thread.run_sync(read, output)
 
 
 def kept_out(number: int, what: str = "files") -> list[str]:
     """Say how many were left out."""
     return [f"[{number} {what} were left out: the policy does not let them be read]"] if number else []
+
+
+def unlisted_note(repository: Repository) -> list[str]:
+    """Say how many directories git could not look into."""
+    number = repository.unlisted
+    return [f"[{number} directories were left out: they cannot be listed]"] if number else []
 
 
 def asked_note(context: ToolContext, paths: Sequence[str]) -> list[str]:

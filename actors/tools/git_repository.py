@@ -4,15 +4,20 @@ A repository can say that it is another one (`.git` as a file, `commondir`, `alt
 links): its files would be brought in here, or written there. So git is never left to
 look for one, above the workspace least of all; it is told where this one lies.
 
+Nor is git let open what is no file: a pipe in place of one would hold it until its time is over.
+
 A work tree that the runtime made (`worktrees.py`) borrows the objects of the repository
 above, and says so with one line that is known.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
+from actors.agents.policy import Effect, Policy
+from actors.agents.ports import Act
 from actors.agents.worktrees import FOLDER
 from actors.errors import ToolFailed
 from actors.tools.paths import Workspace, shown
@@ -23,7 +28,12 @@ BORROWED: Final = b"../../../../.git/objects\n"
 ALTERNATES: Final = "objects/info/alternates"
 MOST_REFS: Final = 50_000
 _ELSEWHERE: Final = ("commondir", "objects/info/http-alternates")
-_OF_LINKS: Final = ("refs", "logs", "info")
+# Directories whose files git reads or writes for us.
+_READ_IN: Final = ("refs", "logs", "info", "reftable", "rebase-merge", "rebase-apply", "sequencer")
+# Files of the work that git reads by itself, in each directory.
+_READ_BY_GIT: Final = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
+# So many entries of a workspace are looked at for them; beyond, the time-out of the call holds.
+MOST_LOOKED_AT: Final = 5_000
 
 
 def whole_repository(workspace: Workspace) -> str:
@@ -43,10 +53,71 @@ def whole_repository(workspace: Workspace) -> str:
     for name in (*_ELSEWHERE, *([ALTERNATES] if borrows else [])):
         if is_there(f"{git_dir}/{name}"):
             raise ToolFailed(f"the repository of the workspace has files that lie elsewhere (.git/{name})")
-    link = next(_links(git_dir), None)
-    if link is not None:
-        raise ToolFailed(f"the repository of the workspace has files that lie elsewhere ({shown(link)} is a link)")
+    odd = next(_no_files(git_dir), None)
+    if odd is not None:
+        path = shown(f".git{odd.path.removeprefix(git_dir)}")
+        if odd.is_symlink():
+            raise ToolFailed(f"the repository of the workspace has files that lie elsewhere ({path} is a link)")
+        raise ToolFailed(f"{path} is no regular file, and git is not let open it; remove it")
     return git_dir
+
+
+def unlisted_below(workspace: Workspace, paths: Sequence[str] = (".",)) -> int:
+    """See that what git reads of the work by itself are files, and count the directories that cannot be listed.
+
+    Raises:
+        ToolFailed: one is none; a pipe would hold git until its time is over.
+    """
+    pending = [f"{workspace.root}/{path}" for path in paths]
+    above = {os.path.dirname(path) for path in pending} - {workspace.root}
+    unlisted, left = 0, MOST_LOOKED_AT
+    for place in {workspace.root, *above}:
+        _need_files(workspace, [f"{place}/{name}" for name in _READ_BY_GIT])
+    while pending and left > 0:
+        place = pending.pop()
+        try:
+            with os.scandir(place) as listed:
+                entries = list(islice(listed, left))
+        except NotADirectoryError:
+            continue
+        except PermissionError:
+            unlisted += 1
+            continue
+        except OSError:
+            # It vanished.
+            continue
+        left -= len(entries)
+        _need_files(workspace, [each.path for each in entries if each.name in _READ_BY_GIT])
+        below = [each for each in entries if each.is_dir(follow_symlinks=False)]
+        # Of work trees git reads only that they are to be left out.
+        _need_files(workspace, [f"{each.path}/.gitignore" for each in below if each.name == FOLDER])
+        pending += [each.path for each in below if each.name not in (".git", FOLDER)]
+    return unlisted
+
+
+def closed_note(policy: Policy, *paths: str) -> str:
+    """Say which rule or default keeps git, as a command, from what it needs, and what to write; nothing for none."""
+    for path in paths:
+        decision = policy.explain(Act.read, path)
+        if decision.effect is not Effect.allow:
+            by = f"the default {decision.effect} of read"
+            if decision.rule is not None:
+                by = f"the rule {decision.effect} read {shown(decision.rule)} of layer {shown(decision.layer or '')}"
+            wanted = path.partition("/")[0]
+            remedy = f'allow read "{wanted}/*"' if decision.rule is None else "take it back"
+            return f"; {by} closes {shown(path)} to commands, and so to git: {remedy}"
+    return ""
+
+
+def _need_files(workspace: Workspace, paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            mode = os.stat(path, follow_symlinks=False).st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
+            relative = shown(path.removeprefix(f"{workspace.root}/"))
+            raise ToolFailed(f"{relative} is no regular file, and git is not let open it; remove it")
 
 
 def is_there(path: str) -> bool:
@@ -62,28 +133,37 @@ def _is_ours(workspace: Workspace) -> bool:
         return descriptor is not None and read_bytes(descriptor, len(BORROWED)) == BORROWED
 
 
-def _links(git_dir: str) -> Iterator[str]:
-    """Find the links through which files of others would be this one's: of refs, logs, settings and objects."""
+def _no_files(git_dir: str) -> Iterator[os.DirEntry[str]]:
+    """Find what is no file where git reads or writes one: a link, through which it would be another's, or a pipe."""
     # Hooks and the like are not looked at: nothing of them is run or written.
     pending = [entry for entry in _entries(git_dir) if not entry.is_dir(follow_symlinks=False)]
-    pending += [entry for entry in _entries(git_dir) if entry.name in _OF_LINKS]
+    pending += [entry for entry in _entries(git_dir) if entry.name in _READ_IN]
     # What cannot be listed holds nothing for git either.
     for entry in [each for each in _entries(git_dir) if each.name == "objects"]:
         pending += [entry] if entry.is_symlink() else _entries(entry.path)
     left = MOST_REFS
     while pending:
         entry = pending.pop()
-        if entry.is_symlink():
-            yield f".git{entry.path.removeprefix(git_dir)}"
-        elif entry.is_dir(follow_symlinks=False):
+        if entry.is_dir(follow_symlinks=False):
             below = _entries(entry.path)
             if entry.path.startswith(f"{git_dir}/objects/"):
-                # Nothing lies deeper: these may be very many, and only links among them matter.
-                below = [each for each in below if each.is_symlink()]
+                # These may be very many, and nearly all are files.
+                below = [each for each in below if not each.is_file(follow_symlinks=False)]
             left -= len(below)
             if left < 0:
                 raise ToolFailed("the repository of the workspace has too many refs to be looked through")
             pending += below
+        elif not entry.is_file(follow_symlinks=False) and (entry.is_symlink() or not _is_socket(entry)):
+            yield entry
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    """Tell whether something is a socket, which nobody can open: git keeps one of its monitor there."""
+    try:
+        return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+    except OSError:
+        # It vanished.
+        return True
 
 
 def _entries(place: str) -> list[os.DirEntry[str]]:

@@ -5,7 +5,7 @@ whatever bytes they hold. A name that is no UTF-8 keeps its bytes as surrogate e
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 import attrs
@@ -121,19 +121,20 @@ def commits_of(output: str) -> list[Commit]:
 
 
 # Words of git for an attribute that names nothing.
-_NO_FILTER: Final = frozenset({"unspecified", "unset", "set"})
+NO_FILTER: Final = ("set", "unset", "unspecified")
 
 
-def filtered_by(output: str, names: Sequence[str]) -> list[tuple[str, str]]:
+def filtered_by(output: str, names: Collection[str]) -> list[tuple[str, str]]:
     """Read from `git check-attr filter` which paths go through a filter, and which.
 
     ``names`` are those that the settings of the repository describe. One that they do not is
-    described elsewhere, by the settings of a person: git-lfs usually is.
+    described elsewhere, by the settings of a person: git-lfs usually is. One that is called by a word of
+    `NO_FILTER` is not seen here.
     """
     found = []
     for line in output.split("\n"):
         path, mark, name = line.rpartition(": filter: ")
-        if mark and (name in names or name not in _NO_FILTER):
+        if mark and (name in names or name not in NO_FILTER):
             found.append((unquoted(path), name))
     return found
 

@@ -24,11 +24,14 @@ import re
 import stat
 from typing import Final
 
+import trio
+
 from actors.agents.confinement import Confinement
-from actors.agents.worktrees import FOLDER, WorktreePlace
+from actors.agents.contract import Identity
+from actors.agents.worktrees import DEFAULT_WHO, FOLDER, WorktreePlace
 from actors.errors import ToolFailed
 from actors.tools.git_program import Git
-from actors.tools.git_repository import BORROWED, is_there, whole_repository
+from actors.tools.git_repository import BORROWED, closed_note, is_there, whole_repository
 from actors.tools.paths import Workspace, failing
 from actors.tools.sandbox import boundary
 from actors.tools.whole_files import opened, read_bytes, replace_bytes
@@ -37,7 +40,7 @@ from actors.tools.whole_files import opened, read_bytes, replace_bytes
 KEPT: Final = "refs/actors-base"
 MOST_SHALLOW: Final = 16_000_000
 # Settings of the repository above that are facts of the work and name no program.
-_SHARED: Final = re.compile(r"(user\.name|user\.email|core\.autocrlf|core\.eol) (.*)")
+_SHARED: Final = re.compile(r"(core\.autocrlf|core\.eol) (.*)")
 _FORM_AND_HEAD: Final = re.compile(r"^(?P<form>sha\w+)\n(?P<head>[0-9a-f]{40,64})$", re.MULTILINE)
 _REF: Final = re.compile(r"^(refs/\S+) ([0-9a-f]{40,64})$", re.MULTILINE)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,7 +49,9 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 class GitWorktrees:
     """Makes work trees in the repository of a workspace. Keeps to `actors.agents.worktrees.Worktrees`."""
 
-    async def make(self, root: str, place: WorktreePlace, *, timeout: float, confinement: Confinement) -> str:
+    async def make(
+        self, root: str, place: WorktreePlace, *, timeout: float, confinement: Confinement, who: Identity = DEFAULT_WHO
+    ) -> str:
         """Make a work tree at ``place`` from what is committed, or complete or take the one that lies there.
 
         Cancellation: as in the protocol; no process of git is left.
@@ -54,16 +59,18 @@ class GitWorktrees:
         Raises:
             ToolFailed: it cannot be made; says why.
         """
-        making = _Making(Workspace(root), place)
+        making = _Making(Workspace(root), place, who)
         try:
-            if making.is_made():
+            if await trio.to_thread.run_sync(making.is_made):
                 return making.path
             # One for all of them: what it hides is looked for in the whole workspace.
             async with boundary(confinement, making.root) as around:
                 await making.make(Git(around, making.root, timeout))
             return making.path
         except ToolFailed as error:
-            raise ToolFailed(f"no sub-agent was started: no work tree could be made for it: {error}") from None
+            # Behind the boundary git sees nothing of what the policy closes, and cannot say why.
+            note = closed_note(confinement.policy, ".git/HEAD", f"{FOLDER}/.gitignore")
+            raise ToolFailed(f"no sub-agent was started: no work tree could be made for it: {error}{note}") from None
 
 
 class _Making:
@@ -74,9 +81,10 @@ class _Making:
         path: where the work tree will.
     """
 
-    def __init__(self, workspace: Workspace, place: WorktreePlace) -> None:
+    def __init__(self, workspace: Workspace, place: WorktreePlace, who: Identity) -> None:
         self._workspace = workspace
         self._place = place
+        self._who = who
         self.root = workspace.root
         self.path = f"{self.root}/{place.path}"
         self._git_dir = f"{self.root}/.git"
@@ -181,11 +189,13 @@ class _Making:
             raise ToolFailed("its history is cut in too many places (.git/shallow)")
         if shallow:
             self._write(f"{self._place.path}/.git/shallow", shallow)
-        wanted = r"^(user|core)\.(name|email|autocrlf|eol)$"
+        # Not who commits above, nor on this machine: a person must not be blamed for what an agent did.
+        settings = [("user.name", self._who.name), ("user.email", self._who.email)]
+        wanted = r"^core\.(autocrlf|eol)$"
         listed = await git.run("config", "--local", "--get-regexp", wanted, at=self._git_dir)
-        for line in listed.output.splitlines():
-            if shared := _SHARED.fullmatch(line):
-                await git.must(f"{shared[1]} cannot be set", "config", "--local", *shared.groups(), at=self._own)
+        settings += [(known[1], known[2]) for each in listed.output.splitlines() if (known := _SHARED.fullmatch(each))]
+        for key, value in settings:
+            await git.must(f"{key} cannot be set", "config", "--local", key, value, at=self._own)
 
     async def _check_out(self, git: Git, base: str) -> None:
         # Of a process that ended: the child has not begun, so nobody works here.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,8 +16,8 @@ import pytest
 
 from actors.agents.approvals import ApproveAll
 from actors.agents.confinement import Confinement, SandboxApplied
-from actors.agents.contract import ExecSandbox, TaskContract
-from actors.agents.policy import Policy
+from actors.agents.contract import ExecSandbox, Identity, TaskContract
+from actors.agents.policy import Defaults, Policy
 from actors.agents.roster import AgentDef, Agents
 from actors.agents.verification import Verification
 from actors.agents.worktrees import place_of
@@ -70,9 +71,9 @@ def sh(line: str) -> tuple[str, dict[str, Any]]:
     return "exec", {"argv": ["sh", "-c", line]}
 
 
-async def child_runs(root: Path, *calls: Any, mode: ExecSandbox = WRITE) -> tuple[Path, str]:
+async def child_runs(root: Path, *calls: Any, mode: ExecSandbox = WRITE, **fields: Any) -> tuple[Path, str]:
     """Let a child in a work tree make calls; give its tree, and all that it was told."""
-    contract = TaskContract.workspace("root", root, Verification.none(), agents=Agents([AUTHOR]), exec_sandbox=mode)
+    contract = TaskContract.workspace("root", root, Verification.none(), agents=Agents([AUTHOR]), exec_sandbox=mode, **fields)
     spawn = ("spawn_agent", {"goal": "write it", "agent": "author", "verify": {"kind": "none"}, "max_steps": 9})
     store, provider = Store.memory(), Scripted([[spawn], list(calls), [], []])
     result = await run_tree(contract, provider, store, POLICY, ApproveAll(), LIMITS)
@@ -109,11 +110,29 @@ async def test_a_child_commits_behind_each_boundary_and_its_work_is_fetched(repo
     git(repo, "fetch", "-q", "--no-tags", place, f"{branch}:{branch}")
     git(repo, "merge", "-q", branch)
     assert (repo / "code.txt").read_text() == "new\n"
-    # Whose name stands there is a setting of the repository above.
-    assert git(repo, "log", "-1", "--format=%s: %an <%ae>") == "by the child: Somebody <somebody@example.invalid>"
+    # Not that of a person, whoever the repository above or this machine names.
+    assert git(repo, "log", "-1", "--format=%s: %an <%ae>") == "by the child: agent <agent@actors.invalid>"
     # Nothing of the child's repository is needed any more.
     shutil.rmtree(tree)
     assert git(repo, "fsck", "--full", "--strict", "--no-dangling") == ""
+
+
+async def test_a_child_commits_as_the_operator_says_by_commands_and_by_its_tools(repo, monkeypatch):
+    home = repo.parent / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[user]\nname = A Person\nemail = person@example.invalid\n")
+    monkeypatch.setenv("HOME", str(home))
+    calls = [
+        sh(COMMIT),
+        ("write_file", {"path": "code.txt", "content": "newer\n"}),
+        ("git_add", {"paths": ["code.txt"]}),
+        ("git_commit", {"message": "by a tool"}),
+    ]
+    tree, told = await child_runs(repo, *calls, commit_identity=Identity("Bot", "bot@example.invalid"))
+    assert "committed" in told, told
+    said = git(tree, "log", "-2", "--format=%s: %an <%ae>, %cn <%ce>")
+    who = "Bot <bot@example.invalid>, Bot <bot@example.invalid>"
+    assert said.splitlines() == [f"by a tool: {who}", f"by the child: {who}"]
 
 
 # ── what a child must not change ────────────────────────────────────────────
@@ -396,3 +415,18 @@ async def test_filters_that_somebody_put_into_a_half_made_tree_are_not_run(repo,
     (tree / "code.txt").unlink()
     git(tree, "checkout", "-q", "--", "code.txt", check=False)
     assert ran.exists()
+
+
+@holds
+async def test_what_keeps_git_from_its_files_is_named_with_its_rule_and_its_remedy(repo):
+    closed = Policy((), Defaults(read="deny", write="allow", exec="allow")).layer("op").allow_read("*.txt")
+    steps = [
+        (closed, 'the default deny of read closes ".git/HEAD" to commands, and so to git: allow read ".git/*"'),
+        (closed.allow_read(".git/*"), 'closes ".worktrees/.gitignore" to commands, and so to git: allow read ".worktrees/*"'),
+        (Policy.permissive().layer("op").deny_read(".git/*"), 'the rule deny read ".git/*" of layer "op" closes ".git/HEAD"'),
+    ]
+    for policy, said in steps:
+        with pytest.raises(ToolFailed, match=re.escape(said)):
+            await GitWorktrees().make(str(repo), PLACE, timeout=60.0, confinement=Confinement(WRITE, policy))
+    opened = closed.allow_read(".git/*").allow_read(".worktrees/*")
+    await GitWorktrees().make(str(repo), PLACE, timeout=60.0, confinement=Confinement(WRITE, opened))

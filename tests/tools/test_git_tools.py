@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +11,17 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from actors.agents.confinement import Confinement, SandboxApplied
-from actors.agents.contract import ExecSandbox
-from actors.agents.policy import Policy
+from actors.agents.contract import ExecSandbox, Identity
+from actors.agents.policy import Decision, Policy
 from actors.agents.ports import Act, ActRefused, Observation
 from actors.errors import ToolFailed
+from actors.tools import git_repository
 from actors.tools.git_change import MOST_PATHS, GitAdd, GitBranch, GitCommit
 from actors.tools.git_look import GitDiff, GitLog, GitStatus
+from actors.tools.git_opened import opened_repository, split_readable
 from actors.tools.git_program import Git
 from actors.tools.sandbox import SandboxUnavailable, detect
 from actors.tools.whole_files import digest
@@ -122,6 +126,20 @@ async def test_log_lists_commits_the_newest_first(repo, context):
 
 
 # ── changing ────────────────────────────────────────────────────────────────
+
+
+async def test_whoever_the_operator_names_commits_and_nobody_else(repo, context, monkeypatch):
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "A Person")
+    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "person@example.invalid")
+    git(repo, "config", "user.name", "A Person")
+    context.commit_identity = Identity("Build Bot (2)", "bot+ci@example.invalid")
+    (repo / "a.txt").write_text("changed\n")
+    await use("git_add", context, paths=["a.txt"])
+    await use("git_commit", context, message="Change it")
+    who = "Build Bot (2) <bot+ci@example.invalid>"
+    assert git(repo, "log", "-1", "--format=%an <%ae>|%cn <%ce>") == f"{who}|{who}"
+    await use("git_branch", context, name="fix")
+    assert who in (repo / ".git/logs/refs/heads/fix").read_text()
 
 
 async def test_a_change_is_staged_committed_and_named(repo, context):
@@ -310,6 +328,165 @@ async def test_a_file_that_goes_through_a_filter_of_a_person_is_refused_too(repo
     with pytest.raises(ToolFailed, match=r"\"big\.lfs\" is kept through the filter \"lfs\""):
         await use("git_add", context, paths=["."])
     assert (await use("git_add", context, paths=["a.txt", ".gitattributes"])).changed
+
+
+@pytest.mark.parametrize("word", ["set", "unset", "unspecified"])
+async def test_a_filter_of_a_person_that_is_called_as_none_is_refused_and_none_is_not(repo, context, word):
+    (repo / ".gitattributes").write_text(f"*.own filter={word}\n*.on filter\n*.off -filter\n*.not !filter\n")
+    for name in ("x.on", "x.off", "x.not", "sub/x.plain"):
+        (repo / name).write_text("x\n")
+    assert (await use("git_add", context, paths=["."])).text.startswith("staged 5 files")
+    (repo / "new/deep").mkdir(parents=True)
+    (repo / "new/deep/x.own").write_text("much\n")
+    with pytest.raises(ToolFailed, match=rf'"new/deep/x\.own" is kept through the filter "{word}"'):
+        await use("git_add", context, paths=["."])
+    assert "new" not in git(repo, "diff", "--cached", "--name-only") and not (repo / ".git/index.lock").exists()
+    (repo / "sub/x.own").write_text("much\n")
+    with pytest.raises(ToolFailed, match=rf'"sub/x\.own" is kept through the filter "{word}"'):
+        await use("git_add", context, paths=["sub"])
+    # One that is in it already too.
+    git(repo, "add", "sub")
+    (repo / "sub/x.own").write_text("more\n")
+    with pytest.raises(ToolFailed, match=r'"sub/x\.own" is kept through the filter'):
+        await use("git_add", context, paths=["sub/x.own"])
+
+
+ODD = [
+    ".git/HEAD", ".git/index", ".git/config", ".git/packed-refs", ".git/shallow", ".git/FETCH_HEAD", ".git/MERGE_HEAD",
+    ".git/info/attributes", ".git/info/exclude", ".git/refs/heads/x", ".git/logs/HEAD", ".git/objects/info/alternates",
+    ".git/objects/info/commit-graph", ".git/objects/pack/x.idx", ".git/objects/info/commit-graphs/commit-graph-chain",
+    ".git/rebase-merge/head-name", ".git/sequencer/todo", ".gitattributes", ".gitignore", ".gitmodules", "sub/.gitattributes",
+    "sub/deep/.gitignore", ".worktrees/.gitignore",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ODD)
+@pytest.mark.parametrize("name", ["git_status", "git_diff", "git_add"])
+async def test_a_pipe_in_place_of_what_git_reads_is_refused_at_once(repo, context, monkeypatch, name, path):
+    async def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("git was run")
+
+    (repo / path).parent.mkdir(parents=True, exist_ok=True)
+    (repo / path).unlink(missing_ok=True)
+    os.mkfifo(repo / path)
+    monkeypatch.setattr(Git, "run", never)
+    monkeypatch.setattr(Git, "filters_off", never)
+    with pytest.raises(ToolFailed, match=r"is no regular file|has files that lie elsewhere"):
+        await use(name, context, **({"paths": ["."]} if name == "git_add" else {}))
+
+
+async def test_a_socket_that_git_keeps_for_its_monitor_and_a_pipe_elsewhere_hinder_nothing(repo, context):
+    with socket.socket(socket.AF_UNIX) as monitor:
+        monitor.bind(str(repo / ".git/fsmonitor--daemon.ipc"))
+    os.mkfifo(repo / "pipe")
+    os.mkfifo(repo / ".git/hooks/pre-commit")
+    (repo / "a.txt").write_text("changed\n")
+    assert " M a.txt" in (await use("git_status", context)).text
+    assert (await use("git_add", context, paths=["."])).text == "staged 1 files:\na.txt"
+
+
+async def test_directories_that_cannot_be_listed_are_counted(repo, context, monkeypatch):
+    real = os.scandir
+
+    def shut(place: Any = ".") -> Any:
+        if str(place).endswith("shut"):
+            raise PermissionError(13, "Permission denied", place)
+        return real(place)
+
+    (repo / "sub/shut").mkdir()
+    (repo / "sub/shut/x").write_text("x")
+    (repo / "a.txt").write_text("changed\n")
+    monkeypatch.setattr(git_repository.os, "scandir", shut)
+    said = "[1 directories were left out: they cannot be listed]"
+    assert said in (await use("git_add", context, paths=["."])).text
+    assert said in (await use("git_status", context)).text
+    assert said not in (await use("git_add", context, paths=["a.txt"])).text
+
+
+async def test_agents_that_change_one_repository_at_once_take_turns(repo, context):
+    """Git refuses to change an index that is being changed; nobody of us is refused, and nothing is lost."""
+    async def work(agent: int) -> None:
+        for number in range(3):
+            name = f"f{agent}-{number}"
+            (repo / name).write_text("x\n")
+            own = attrs.evolve(context, key=f"run/{agent}#{number}")
+            assert (await use("git_add", own, paths=[name])).changed
+            with suppress_nothing_staged():
+                await use("git_commit", own, message=name)
+
+    async with trio.open_nursery() as nursery:
+        for agent in range(3):
+            nursery.start_soon(work, agent)
+    assert git(repo, "status", "--porcelain") == ""
+    assert len(git(repo, "ls-files").splitlines()) == 3 + 9
+    assert not (repo / ".git/index.lock").exists() and git(repo, "fsck", "--no-dangling") == ""
+
+
+@contextmanager
+def suppress_nothing_staged() -> Iterator[None]:
+    """Whoever shares an index may find that another one has committed what he staged."""
+    try:
+        yield
+    except ToolFailed as error:
+        assert "nothing is staged" in str(error)
+
+
+async def test_a_lock_that_somebody_is_about_to_let_go_is_waited_for(repo, context):
+    lock = repo / ".git/index.lock"
+    lock.touch()
+    (repo / "a.txt").write_text("changed\n")
+
+    async def soon() -> None:
+        await trio.sleep(0.2)
+        lock.unlink()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(soon)
+        assert (await use("git_add", context, paths=["a.txt"])).changed
+
+
+async def test_whoever_waits_too_long_for_his_turn_is_told(repo, context):
+    (repo / "a.txt").write_text("changed\n")
+
+    async def other(task_status: trio.TaskStatus[None]) -> None:
+        async with opened_repository(context, changes=True):
+            task_status.started()
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(other)
+        with pytest.raises(ToolFailed, match="other agents are changing the repository"):
+            await use("git_add", attrs.evolve(context, exec_timeout=0.05), paths=["a.txt"])
+        # Looking needs no turn.
+        assert " M a.txt" in (await use("git_status", context)).text
+        nursery.cancel_scope.cancel()
+    assert (await use("git_add", context, paths=["a.txt"])).changed
+
+
+async def test_many_paths_are_judged_while_others_go_on(context, monkeypatch):
+    turns, judged = 0, 0
+    explain = Policy.explain
+
+    def counted(policy: Policy, act: Act, target: str) -> Decision:
+        nonlocal judged
+        judged += 1
+        return explain(policy, act, target)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    context.policy = Policy.permissive().layer("operator").deny_read("*7")
+    monkeypatch.setattr(Policy, "explain", counted)
+    paths = [f"p{number}" for number in range(5_000)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        may, may_not = await split_readable(context, paths)
+        nursery.cancel_scope.cancel()
+    assert (len(may), len(may_not), judged) == (4_500, 500, 5_000)
+    assert turns >= 20
 
 
 async def test_a_filter_whose_name_is_no_text_lets_no_git_run(repo, context):
