@@ -165,12 +165,24 @@ _APPROVAL: Final = {
         write("b.txt", "two"),
     ),
     "asks": (write("asked.txt", "yes"), Say("asked and done")),
-    "works": (write("plain.txt", "plain"), Say("worked and done")),
+    "works": (
+        write("plain.txt", "plain"),
+        # Whoever reads beside others and has to ask is parked too, and those after it are read again.
+        Say(
+            calls=(
+                call("read_file", path="plain.txt"),
+                call("read_file", path="read.txt"),
+                call("read_file", path="plain.txt"),
+            )
+        ),
+        Say("worked and done"),
+    ),
 }
 
 
 async def _start_asking(stage: Stage) -> RunResult:
-    policy = Policy.permissive().layer("operator").ask_write("asked.txt").ask_write("no.txt").ask_exec("send")
+    asks = Policy.permissive().layer("operator").ask_write("asked.txt").ask_write("no.txt").ask_read("read.txt")
+    policy = asks.ask_exec("send")
     return await _tree(stage, _DONE, policy=policy)
 
 
@@ -217,7 +229,15 @@ async def _watch_checks(stage: Stage) -> None:
 _SENDING: Final = {
     "root": (
         Say(calls=(call("send", text="1"), write("a.txt", "one").calls[0], call("send", text="2"), spawn("sends"))),
-        Say(calls=(call("send", text="3"),)),
+        # Reads beside each other, between two effects.
+        Say(
+            calls=(
+                call("send", text="3"),
+                call("read_file", path="a.txt"),
+                call("find", name_glob="*"),
+                call("read_file", path="missing.txt"),
+            )
+        ),
         Say(calls=(write("b.txt", "two").calls[0], call("send", text="4"))),
     ),
     "sends": (Say(calls=(call("send", text="5"), call("send", text="6"))), Say("sent")),
