@@ -27,9 +27,9 @@ or left at the time.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -57,8 +57,27 @@ class ConfigError(ActorsError):
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
     """Say that a key is unknown, and which one may have been meant."""
-    near = difflib.get_close_matches(str(key), list(known), 1)
-    return f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it"
+    names = list(known)
+    near = difflib.get_close_matches(str(key), names, 1)
+    if near:
+        return f"unknown key; did you mean {near[0]}?"
+    few = f", or write one of {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+    return f"unknown key; remove it{few}"
+
+
+def kind_word(value: object) -> str:
+    """Say what kind of value stands somewhere, in the words of whoever wrote the file."""
+    if value is None:
+        return "nothing"
+    return next((word for kind, word in _KINDS if isinstance(value, kind)), type(value).__name__)
+
+
+# In this order: True is an int too.
+_KINDS: Final = (
+    (str, "a text"), (bool, "true or false"), (int | float, "a number"), (Mapping, "a table"), (list | tuple, "a list"),
+)  # fmt: skip
+# More keys than these are looked up in the documentation.
+MOST_NAMED: Final = 12
 
 
 class Halted(ActorsError):

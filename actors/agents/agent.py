@@ -392,8 +392,8 @@ class Agent(Child):
             at = self._start_time() + self.limits.max_duration
             self._timer = self.host.deadlines.at(at, self._out_of_time)
             if at <= trio.current_time():
-                # It was over before this process began: nothing more is paid for.
-                self.started_at = self._start_time()
+                # It was over before this process began: nothing more is paid for. One that is new has no start row yet.
+                self.started_at = None if self.past is None else self._start_time()
                 self._out_of_time()
                 await trio.sleep_forever()
         if self.seat is not WORKING:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from actors.containment.amounts import LARGEST
-from actors.errors import ConfigError, unknown_key
+from actors.errors import ConfigError, kind_word, unknown_key
 
 Judge = Callable[[Any], str | None]
 Reader = Callable[[object, str], Any]
@@ -69,7 +69,7 @@ def fits(_self: object, field: Any, value: Any) -> None:
 def text_problem(value: object) -> str | None:
     """Judge a text that may be empty."""
     if not isinstance(value, str):
-        return f"must be a text, not {type(value).__name__}"
+        return f"must be a text, not {kind_word(value)}"
     if _UNSENDABLE.search(value):
         return "holds a NUL or half a character, which nothing can carry; remove it"
     return None
@@ -141,7 +141,7 @@ def one_of(kind: type[StrEnum]) -> Judge:
 
 def instance_of(kind: type) -> Judge:
     """Judge a record of one class."""
-    return lambda value: None if isinstance(value, kind) else f"must be {kind.__name__}, not {type(value).__name__}"
+    return lambda value: None if isinstance(value, kind) else f"must be {kind.__name__}, not {kind_word(value)}"
 
 
 def each(judge: Judge, *, least: int = 0, most: int | None = None) -> Judge:
@@ -149,7 +149,8 @@ def each(judge: Judge, *, least: int = 0, most: int | None = None) -> Judge:
 
     def problem(value: object) -> str | None:
         if not isinstance(value, tuple):
-            return f"must be a list, not {type(value).__name__}"
+            remedy = '; write ["...", "..."]' if isinstance(value, str) else ""
+            return f"must be a list, not {kind_word(value)}{remedy}"
         if len(value) < least:
             return "must not be empty"
         if most is not None and len(value) > most:
@@ -197,7 +198,8 @@ def as_table(plain: object, at: str) -> Mapping[str, Any]:
     """
     if isinstance(plain, Mapping):
         return plain
-    raise ConfigError((at, f"must be a table, not {type(plain).__name__}"))
+    remedy = f"; write [{at}]" if isinstance(plain, list) and at.isalpha() else ""
+    raise ConfigError((at, f"must be a table, not {kind_word(plain)}{remedy}"))
 
 
 def read_record(cls: type[T], plain: object, at: str, found: Iterable[tuple[str, str]] = ()) -> T:

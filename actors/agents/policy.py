@@ -27,7 +27,7 @@ import attrs
 from actors.agents.globs import MOST_CHARACTERS, GlobSet, glob_problem
 from actors.agents.ports import Act
 from actors.agents.rule_globs import SPELLINGS, rule_glob_problem
-from actors.errors import ConfigError
+from actors.errors import ConfigError, kind_word
 
 # Both bound what a model can make a decision cost: it may add denies for its children.
 MOST_RULES: Final = 1_000
@@ -500,7 +500,7 @@ def _taken_names(layers: Iterable[Layer | None], at: str) -> _Problems:
 
 def _table(plain: object, at: str, keys: tuple[str, ...], problems: _Problems) -> Mapping[str, Any]:
     if not isinstance(plain, Mapping):
-        problems.append((at, f"must be a table, not {type(plain).__name__}"))
+        problems.append((at, f"must be a table, not {kind_word(plain)}"))
         return {}
     for key in plain:
         if key not in keys:
@@ -511,7 +511,10 @@ def _table(plain: object, at: str, keys: tuple[str, ...], problems: _Problems) -
 def _list(plain: object, at: str, problems: _Problems) -> list[Any]:
     if isinstance(plain, list | tuple):
         return list(plain)
-    problems.append((at, f"must be a list, not {type(plain).__name__}"))
+    remedy = ""
+    if isinstance(plain, Mapping):
+        remedy = f"; write [[{at}]] above it" if "[" not in at else "; write [ ] around it"
+    problems.append((at, f"must be a list, not {kind_word(plain)}{remedy}"))
     return []
 
 

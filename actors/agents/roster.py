@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from actors.errors import ConfigError
+from actors.errors import ConfigError, kind_word
 
 MOST_ROLE: Final = 16_384
 MOST_WORD: Final = 200
@@ -42,7 +42,7 @@ def name_problem(name: object) -> str | None:
 
 def _role_problem(value: object) -> str | None:
     if not isinstance(value, str):
-        return f"must be a text, not {type(value).__name__}"
+        return f"must be a text, not {kind_word(value)}"
     if len(value) > MOST_ROLE:
         return f"has {len(value)} characters; shorten it to at most {MOST_ROLE}"
     # It becomes part of every request, and no request can carry half a character.
@@ -55,7 +55,7 @@ def _word_problem(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        return f"must be a text, not {type(value).__name__}"
+        return f"must be a text, not {kind_word(value)}"
     if not value.strip() or len(value) > MOST_WORD or not value.isprintable():
         return f"must be 1 to {MOST_WORD} printable characters; leave it out for the parent's own"
     return None
@@ -79,7 +79,7 @@ def _tools_problem(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple):
-        return f"must be a list of names of tools, not {type(value).__name__}"
+        return f'must be a list of names of tools, such as ["grep"], not {kind_word(value)}'
     if len(value) > MOST_TOOLS:
         return f"has {len(value)} names; keep at most {MOST_TOOLS}"
     wrong = next((each for each in value if not (isinstance(each, str) and _TOOL.fullmatch(each))), None)
@@ -198,7 +198,7 @@ def _problems_of(name: object, plain: object, at: str) -> list[tuple[str, str]]:
     wrong = name_problem(name)
     problems = [] if wrong is None else [(at, f"the name of an agent {wrong}")]
     if not isinstance(plain, Mapping):
-        return [*problems, (at, f"must be a table, not {type(plain).__name__}")]
+        return [*problems, (at, f"must be a table, not {kind_word(plain)}")]
     for key, value in plain.items():
         judge = _PROBLEMS.get(key)
         text = _unknown(key) if judge is None else "must not be null; leave it out" if value is None else judge(value)
@@ -262,7 +262,8 @@ class Agents:
             ConfigError: every problem of every definition, with the path of its key.
         """
         if not isinstance(plain, Mapping):
-            raise ConfigError((at, f"must be a table with one table for each agent, not {type(plain).__name__}"))
+            text = f"must be a table with one table for each agent, not {kind_word(plain)}; write [{at}.NAME]"
+            raise ConfigError((at, text))
         problems = [problem for name, table in plain.items() for problem in _problems_of(name, table, f"{at}.{name}")]
         if problems:
             raise ConfigError(*problems)

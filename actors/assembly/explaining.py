@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
 import attrs
 
@@ -21,6 +23,9 @@ from actors.tools.exec import runnable
 from actors.tools.paths import Workspace
 from actors.tools.shell import placed
 from actors.tools.write_file import judge_place
+
+# As everything asks that connects: never an address with a scheme or a path.
+_HOST_AND_PORT: Final = re.compile(r"[^/\s]+:[0-9]+")
 
 
 @attrs.frozen
@@ -66,6 +71,8 @@ def explain_act(task: Task, act: Act, target: str, *, shell: bool = False) -> tu
             return (_file(policy, workspace, act, target),)
     except ToolFailed as error:
         return (Explained(act, clean(target), Effect.deny, why=str(error)),)
+    if act is Act.net and _HOST_AND_PORT.fullmatch(target) is None:
+        raise ConfigError(("target", f"{clean(target)} is no HOST:PORT; write it as example.org:443"))
     return (_told(act, target, _opened(task, policy, act, target).explain(act, target)),)
 
 

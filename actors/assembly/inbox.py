@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -19,6 +19,7 @@ from actors.agents.leasing import driving
 from actors.agents.ports import Approval
 from actors.agents.remembered import Remembered, from_text
 from actors.assembly.deciding import operator_row
+from actors.assembly.foreseeing import denied_call
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.errors import ConfigError
 from actors.ids import ROOT
@@ -34,6 +35,13 @@ class Awaits(StrEnum):
 
     approval = "approval"
     recovery = "recovery"
+
+
+# What to use in place of a command that answers the one kind.
+_ANSWERS: Final = {
+    Awaits.approval: "nobody knows whether that call was done; use `actors recover`",
+    Awaits.recovery: "it is a question; use `actors approve` or `actors deny`",
+}
 
 
 @attrs.frozen
@@ -138,13 +146,16 @@ def find(reader: Reader, prefix: str, kind: Awaits) -> Waiting:
         ConfigError: nothing waits under it, and why as far as that is known.
         StoreError: the file cannot be read.
     """
-    ours = [each for each in waiting(reader) if each.kind is kind]
+    everything = waiting(reader)
+    ours = [each for each in everything if each.kind is kind]
     found = [each for each in ours if each.id == prefix] or [each for each in ours if _means(prefix, each.id)]
     if len(found) == 1:
         return found[0]
     if found:
         names = ", ".join(each.id for each in found[:8])
         raise ConfigError(("id", f"{prefix!r} may be several ({names}): give more of it"))
+    if any(prefix == each.id or _means(prefix, each.id) for each in everything):
+        raise ConfigError(("id", f"{prefix!r} waits for another kind of answer: {_ANSWERS[kind]}"))
     raise ConfigError(("id", f"nothing waits under {prefix!r}: `actors inbox` shows what does"))
 
 
@@ -181,14 +192,29 @@ async def decide(
     Cancellation: it is decided or not.
 
     Raises:
-        ConfigError: the arguments are none for the tool that asks, or what is to be remembered does not cover
-            what it asks for; nothing was decided.
+        ConfigError: the arguments are none for the tool that asks, or the policy denies the call with them, or
+            what is to be remembered does not cover what it asks for; nothing was decided.
         StoreError: it could not be written.
     """
     answer = Approval(approved, reason, remember, arguments)
-    won = await store.decide(operator_row(store, request_id, answer))
+    row = operator_row(store, request_id, answer)
+    if approved and arguments is not None:
+        _refuse_denied(store, request_id, arguments)
+    won = await store.decide(row)
     [stands] = [each for each in store.approvals(all=True) if each.request_id == request_id]
     return _verdict(stands, won=won)
+
+
+def _refuse_denied(reader: Reader, request_id: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments with which the call would not be done: the question would be spent for nothing.
+
+    Raises:
+        ConfigError: they are; says why.
+    """
+    asked = reader.question(request_id)
+    why = None if asked is None else denied_call(reader, asked, arguments)
+    if why is not None:
+        raise ConfigError(("arguments", why))
 
 
 def _verdict(record: ApprovalRecord, *, won: bool) -> Verdict:

@@ -36,7 +36,7 @@ def with_places(problem: tuple[str, str], document: Mapping[str, Any]) -> tuple[
     key = place.rpartition(".")[2]
     paths = list(_paths(task_schema(), ()))
     names = {path[-1] for path in paths}
-    if key not in names and text == _REMOVE:
+    if key not in names and text.startswith(_REMOVE):
         # Nothing in its own table is like it; perhaps something in another is.
         key = next(iter(difflib.get_close_matches(key, names, 1, ALIKE)), key)
     found = _written([path for path in paths if path[-1] == key], document)

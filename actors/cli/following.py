@@ -23,6 +23,7 @@ from actors.cli import interrupts
 from actors.cli.live_picture import ECHO_CHARS, live_picture
 from actors.cli.phrases import PAUSES, brief_time
 from actors.cli.pictures import MOST_ROWS, console
+from actors.cli.redrawing import Redrawing
 from actors.cli.viewing import draw, reading
 from actors.errors import ConfigError
 from actors.store.readers import Reader
@@ -125,20 +126,22 @@ def _seen_until_the_end(reader: Reader, tree_id: str, seen: Seen) -> Iterator[Se
 def _follow(reader: Reader, tree_id: str, first: Seen, out: Console) -> None:
     able = sys.stdout.isatty() and not out.is_dumb_terminal
     live = Live(console=out, auto_refresh=False, transient=True) if able else None
+    redrawing = Redrawing(out)
     taken_at = ""
     with interrupts.raised(), live or nullcontext():
         for seen in _seen_until_the_end(reader, tree_id, first):
             if live is not None:
                 width, height = out.size
-                live.update(_picture(seen, width - ECHO_CHARS, height), refresh=True)
+                redrawing.draw(live, _picture(seen, width - ECHO_CHARS, height))
             elif seen.taken_at != taken_at:
                 # Where no picture can be drawn over another, only news is printed.
                 taken_at = seen.taken_at
                 out.print(Group(_picture(seen, out.width, ENDLESS_ROWS), ""))
                 sys.stdout.flush()
+        redrawing.settle()
 
 
-def _picture(seen: Seen, width: int, height: int) -> Any:
+def _picture(seen: Seen, width: int, height: int) -> Group:
     """Draw what is seen: an old one as it stood, saying so, and another one with the time that has passed."""
     snapshot, age = seen.snapshot, seen.age
     if age > OLD_SECONDS:

@@ -50,6 +50,7 @@ from actors.store.store import Store
 
 # Tables of a task that a reopening may set; a policy has rules and no single values.
 SET = ("contract", "containment", "provider", "prices", "run", "reviewer")
+OF_FILES = "cannot be set value by value here; bring another with --task TASK.toml"
 UNCHANGED = "the contract and the boundary of the task file are not those of the run; these stay as they were"
 
 
@@ -170,7 +171,11 @@ def _found(reader: Reader, record: RunRecord, given: Given) -> _Found:
     plain = stored_means(record) if task is None else _means_of(task).to_dict()
     contract, containment = stored_contract(record), stored_containment(record)
     if given.overrides:
-        document = {"contract": contract.to_dict(), "containment": containment.to_dict(), **plain}
+        written = contract.to_dict()
+        if contract.root is not None:
+            # It stands there for the root, which may be set.
+            del written["file"]
+        document = {"contract": written, "containment": containment.to_dict(), **plain}
         contract, containment, means = _overridden(document, given.overrides)
     else:
         means = Means.from_dict(plain)
@@ -207,7 +212,7 @@ def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[Tas
     """
     before = Means.from_dict(document)
     overridden(document, overrides)
-    problems = [(key, unknown_key(key, SET)) for key in document if key not in SET]
+    problems = [(key, OF_FILES if key == "policy" else unknown_key(key, SET)) for key in document if key not in SET]
     try:
         if problems:
             raise ConfigError(*problems)

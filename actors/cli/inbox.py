@@ -29,6 +29,12 @@ from actors.store.store import Store
 T = TypeVar("T")
 _OPTIONS: Final = {"remember": "--remember", "arguments": "--arguments"}
 
+# Told once below all questions.
+HINT: Final = (
+    "approve also takes --remember GLOB (what fits is not asked about again in that run)"
+    " and --arguments JSON (the call runs with these)"
+)
+
 LOST: Final = 1
 # Lines and characters of a text of a model that are shown; --json has all that is kept.
 SHOWN_LINES: Final = 12
@@ -44,6 +50,8 @@ def inbox(store_path: str, as_json: bool) -> int:
             return 0
         for each in found:
             print("\n".join((*_told(reader, each), "")))
+        if any(each.kind is Awaits.approval for each in found):
+            print(HINT)
         if not found:
             print("nothing waits for you")
     return 0

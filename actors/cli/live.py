@@ -26,8 +26,11 @@ from actors.cli.again import command
 from actors.cli.live_picture import ECHO_CHARS, live_picture
 from actors.cli.phrases import is_cut, phrase, progress_line, unheld
 from actors.cli.pictures import console
+from actors.cli.redrawing import Redrawing
+from actors.tools.sandbox_grants import ASKED_BY_DEFAULT
 
 REFRESH_SECONDS = 0.1
+WRITE_REMEDY = 'nobody is asked in this run, so set policy.defaults.write to "allow" or "deny"'
 
 
 class Progress:
@@ -44,12 +47,15 @@ class Progress:
         able = sys.stderr.isatty() and not self._console.is_dumb_terminal and not os.environ.get("CI")
         self._drawn = not quiet and able and not (stream and sys.stdout.isatty())
         self._live: Live | None = None
-        self._asked = False
+        self._redrawing = Redrawing(self._console)
+        self._asked = self._paused = False
         self._told: set[str] = set()
         # Acts that somebody decided from another process, by agent, step and act.
         self._decided: set[tuple[Any, ...]] = set()
         # What the task says of who is asked; None when it says nothing.
         self.approve: ApproveMode | None = None
+        # Whether no to everything is the answer, because of that or because there is no terminal.
+        self.asks_nobody = False
         self.tree: Tree | None = None
         # The file in which the run can be looked up later; None for one that is thrown away.
         self.store: str | None = None
@@ -70,9 +76,7 @@ class Progress:
             return
         if event.get("kind") == "sandbox":
             # Each command has such an event; what people must know is told once.
-            lacking = unheld(event)
-            if lacking is not None and self._is_news(lacking):
-                self.say(f"warning: {lacking}")
+            self._warn(event)
             return
         line, remedy = progress_line(event), self._remedy(event)
         if line is None:
@@ -89,6 +93,15 @@ class Progress:
             whole = f"whole texts: {command('trace', '--export', self.tree.run_id, '--store', self.store)}"
             if self._is_news(whole):
                 self.say(whole)
+
+    def _warn(self, event: Mapping[str, Any]) -> None:
+        # The command of a check is the operator's own, and whoever can be asked has allowed each of the others.
+        asks = self.asks_nobody and event.get("ordinal") is not None
+        lacking = unheld(event, asks=asks)
+        if lacking is None or not self._is_news(lacking):
+            return
+        remedy = f"; {WRITE_REMEDY}" if asks and ASKED_BY_DEFAULT in event.get("not_held", ()) else ""
+        self.say(f"warning: {lacking}{remedy}")
 
     def _is_news(self, text: str) -> bool:
         news = text not in self._told
@@ -109,18 +122,24 @@ class Progress:
     def say(self, text: str) -> None:
         """Tell the person something, above the picture. The terminal folds it, so that it can be copied whole."""
         if not self._quiet:
+            self._redrawing.settle()
             self._console.print(text, markup=False, soft_wrap=True)
 
     def pause(self) -> None:
         """Take the picture away while a person is asked."""
-        self._asked = True
+        self._asked = self._paused = True
+        self._take_away()
+
+    def _take_away(self) -> None:
         if self._live is not None:
+            self._redrawing.settle()
             self._live.stop()
+            self._redrawing.gone()
+            self._live = None
 
     def go_on(self) -> None:
-        """Draw again."""
-        if self._live is not None:
-            self._live.start()
+        """Draw again, below whatever was written meanwhile."""
+        self._paused = False
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
@@ -131,20 +150,27 @@ class Progress:
         if not self._drawn:
             yield
             return
-        with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
+        try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._draw)
                 yield
                 nursery.cancel_scope.cancel()
-        self._live = None
+        finally:
+            self._take_away()
 
     async def _draw(self) -> None:
         while True:
             await trio.sleep(REFRESH_SECONDS)
-            if self.tree is not None and self._live is not None and self._live.is_started:
-                snapshot = self.tree.snapshot(MOST_AGENTS)
-                width, height = self._console.size
-                self._live.update(live_picture(snapshot, width - ECHO_CHARS, height), refresh=True)
+            if self.tree is None or self._paused:
+                continue
+            if self._live is None:
+                # A new one each time: one that was stopped believes that its picture still stands above the cursor,
+                # where by now a question and its answer stand, and would draw over them.
+                self._live = Live(console=self._console, auto_refresh=False, transient=True)
+                self._live.start()
+            snapshot = self.tree.snapshot(MOST_AGENTS)
+            width, height = self._console.size
+            self._redrawing.draw(self._live, live_picture(snapshot, width - ECHO_CHARS, height))
 
 
 def _act_of(event: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from actors.agents.live_states import LiveState, state_words
@@ -53,9 +53,11 @@ GIVING_WAY: Final = (3, 5)
 LEAST_GOAL: Final = 16
 
 
-def live_picture(snapshot: TreeSnapshot, width: int, height: int, notes: Sequence[str] = ()) -> RenderableType:
+def live_picture(snapshot: TreeSnapshot, width: int, height: int, notes: Sequence[str] = ()) -> Group:
     """Draw a tree that is running within a screen: figures, ``notes``, and the agents with their state."""
-    lines = [Text(line, "bold") for line in _folded(_live_figures(snapshot), width)]
+    # Whatever the height, there is room for one agent, or the count of all, and for the cursor.
+    figures = _folded(_live_figures(snapshot), width)[: max(height - 2 - len(notes), 1)]
+    lines = [Text(line, "bold") for line in figures]
     lines += [Text(note, "yellow") for note in notes]
     agents = sorted(snapshot.agents, key=lambda agent: ORDER.get(agent.state, len(ORDER)))
     # The last line of a screen stays free for the cursor; the count of those who are not shown takes one, too.

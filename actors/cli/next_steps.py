@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
+from actors.assembly.child_trees import child_trees
 from actors.assembly.inbox import Awaits, Waiting, waiting
 from actors.cli.again import command
-from actors.cli.phrases import shortened
+from actors.cli.phrases import counted, shortened
+from actors.cli.quoting import printable
 from actors.store.readers import Reader
 
 # Things that one run waits for which are named at its end.
@@ -22,6 +25,19 @@ def answers_to(each: Waiting, store_path: str) -> list[str]:
         ]
     again = command("recover", each.id, "--store", store_path)
     return [f"{again} --retry", f"{again} --completed TEXT", f"{again} --abort"]
+
+
+def how_to_fetch(reader: Reader, run_id: str) -> list[str]:
+    """Say of each work tree of a child where its work is, and the command that fetches it, as far as it is there."""
+    found = child_trees(reader.agents(run_id))
+    lines = []
+    for each in found[:FEW]:
+        where = f"The work of {each.agent} is on the branch {each.branch} in {each.path}"
+        lines.append(f"{where}; fetch it with: {each.fetch}" if os.path.isdir(each.path) else f"{where}, which is gone")
+    if len(found) > FEW:
+        again = command("show", "--json", run_id, "--store", reader.file)
+        lines.append(f"{counted(len(found) - FEW, 'more work tree')}: {again}")
+    return [printable(line) for line in lines]
 
 
 def how_to_go_on(reader: Reader, run_id: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from actors.agents.outcomes import TABLE, After
 from actors.cli.quoting import printable
 from actors.containment.amounts import UNLIMITED
+from actors.tools.sandbox_grants import ASKED_BY_DEFAULT
 
 GOAL_CHARS: Final = 60
 TEXT_CHARS: Final = 120
@@ -56,9 +57,13 @@ def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
     return f"asked about by {rest}, not approved" if source == "approver" else f"denied by {rest}"
 
 
-def unheld(told: Told) -> str | None:
-    """Say what of its boundary commands were not held by, in an event or a group of a report; None when all held."""
-    said = [printable(str(each)) for each in told.get("not_held") or ()]
+def unheld(told: Told, *, asks: bool = True) -> str | None:
+    """Say what of its boundary commands were not held by, in an event or a group of a report; None when all held.
+
+    ``asks``: also that they write without asking where a default asks. That is so in nearly every run, and
+    news only where the same was denied to the agent's own tools.
+    """
+    said = [printable(str(each)) for each in told.get("not_held") or () if asks or each != ASKED_BY_DEFAULT]
     if told.get("backend") == "none":
         open_net = ["the network is open to them"] if told.get("net") == "not_held" else []
         return f"commands run without a boundary: {'; '.join((*said, *open_net)) or told.get('mode')}"
@@ -104,7 +109,25 @@ def _whole_step(told: Told) -> str:
     more = [f"{len(failed) - FEW} more failed"] if len(failed) > FEW else []
     calls = shortened(", ".join(told.get("calls", ())), TEXT_CHARS) or "no call"
     noted = [f"to do: {shortened(str(told['noted']), TEXT_CHARS)}"] if told.get("noted") else []
-    return "; ".join((_step(told, calls), *noted, *failed[:FEW], *more))
+    known = [
+        f"not asked about {each['act']} {shortened(str(each['target']))}: the rule {each['rule']!r} is remembered"
+        for each in told.get("remembered", ())
+    ]
+    left = [f"{len(known) - FEW} more not asked about"] if len(known) > FEW else []
+    return "; ".join((_step(told, calls), *_edited(told), *noted, *known[:FEW], *left, *failed[:FEW], *more))
+
+
+def _edited(told: Told) -> list[str]:
+    """Say which files a step changed, and by how many lines: ``(+3 -1 path)``."""
+    files = [
+        f"(+{_figure(each.get('added'))} -{_figure(each.get('removed'))} {shortened(str(each.get('path')))})"
+        for each in told.get("edited", ())
+    ]
+    return [*files[:FEW], *([f"{counted(len(files) - FEW, 'more file')} changed"] if len(files) > FEW else [])]
+
+
+def _figure(lines: Any) -> str:
+    return "?" if lines is None else f"{lines:,}"
 
 
 def _refused(told: Told) -> str:
@@ -117,11 +140,20 @@ def _refused(told: Told) -> str:
     return f"refused {told['act']} {target}{within} ({f'{shortened(parts, TEXT_CHARS)}: ' if parts else ''}{why})"
 
 
+# Whose answer counted. Who the approver of a process was (a person, or nobody that was asked), no row tells.
+_ANSWERED_BY: Final = {
+    "operator": ", given from elsewhere by the operator",
+    "approver": ", by the approver of its process",
+    "runtime": ", as the approver failed",
+}
+
+
 def _decided(told: Told) -> str:
     target = shortened(str(told.get("target") or ""), TEXT_CHARS)
     what = f"{told.get('act')} {target}".strip()
     other = f", with another {', '.join(map(str, told['changed']))}" if told.get("changed") else ""
-    by = ", given from elsewhere" if told.get("by") == "operator" else ""
+    who = str(told.get("by") or "")
+    by = _ANSWERED_BY.get(who, f", by {shortened(who)}" if who else "")
     return _step(told, f"the answer to {what} is {'yes' if told.get('approved') else 'no'}{other}{by}")
 
 

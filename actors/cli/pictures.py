@@ -17,11 +17,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from actors.agents.ports import RunSummary
 from actors.assembly.reporting import (
     DeniedGroup,
     LastCheck,
     denied_groups,
+    denied_what_commands_may,
     last_checks,
     lost_runs,
     run_report,
@@ -30,7 +30,7 @@ from actors.assembly.reporting import (
 from actors.cli.phrases import PAUSES, brief_time, counted, of_check, reason_of, shortened, silence, unheld
 from actors.containment.limits import dollars
 from actors.store.readers import Reader
-from actors.store.records import RunRecord
+from actors.store.records import RunRecord, RunSummary
 
 # Rows of a tree on a screen; more than that nobody reads.
 MOST_ROWS: Final = 60
@@ -148,7 +148,8 @@ def summary_table(reader: Reader, tree_id: str) -> Facts:
         rows.append(("why", Text(why)))
     rows += [(name, Text(text)) for name, text in _figures(report)]
     rows += [("denied", Text(text)) for text in _denied(denied_groups(reader, tree_id))]
-    lacking = dict.fromkeys(text for each in report["not_held"] if (text := unheld(each)) is not None)
+    asks = bool(report["not_held"]) and denied_what_commands_may(reader, tree_id)
+    lacking = dict.fromkeys(text for each in report["not_held"] if (text := unheld(each, asks=asks)) is not None)
     rows += [("boundary", Text(text, "yellow")) for text in list(lacking)[:MOST_GROUPS]]
     return Facts((*rows, ("store", Text(report["store"]))))
 

@@ -20,14 +20,14 @@ from actors.agents.tree import Leaks, Tree
 from actors.assembly.building import approver_of, policy_of
 from actors.assembly.provider_spec import provider_of
 from actors.assembly.reporting import run_report
-from actors.assembly.run_settings import RunSettings
+from actors.assembly.run_settings import ApproveMode, RunSettings
 from actors.assembly.running import RunResult, run_tree, run_with
 from actors.assembly.stored_task import Means
 from actors.assembly.task_file import Task
 from actors.cli.approving import AskOnTerminal
 from actors.cli.ending import leaves, unusable
 from actors.cli.live import Progress
-from actors.cli.next_steps import how_to_go_on
+from actors.cli.next_steps import how_to_fetch, how_to_go_on
 from actors.cli.notices import Notices
 from actors.cli.pictures import console, summary_table, tree_picture
 from actors.cli.quoting import quoted
@@ -119,6 +119,7 @@ def _starter(task: Task, provider: Provider, reviewer: Provider | None, store: S
 def options_of(means: Means, progress: Progress, on_open: Callable[[Tree], None]) -> dict[str, Any]:
     """Give the options of a run that is shown to somebody, to whom is told who answers what is asked."""
     progress.approve = means.run.approve
+    progress.asks_nobody = approve_mode(means.run) == ApproveMode.deny
     return {
         "observer": progress,
         "prices": means.prices,
@@ -128,9 +129,14 @@ def options_of(means: Means, progress: Progress, on_open: Callable[[Tree], None]
 
 
 def approver_for(settings: RunSettings, terminal: Approver) -> Approver:
-    """Give who is asked: a person can only be asked where there is one."""
-    mode = settings.approve or ("ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny")
-    return approver_of(mode, terminal)
+    """Give who is asked."""
+    return approver_of(approve_mode(settings), terminal)
+
+
+def approve_mode(settings: RunSettings) -> ApproveMode:
+    """Say who is asked: a person can only be asked where there is one."""
+    there = sys.stdin.isatty() and sys.stderr.isatty()
+    return settings.approve or (ApproveMode.ask if there else ApproveMode.deny)
 
 
 async def watched(watch: Watch, store: Store, start: Start) -> int:
@@ -272,6 +278,8 @@ def tell(store: Reader, result: RunResult, shown: Shown) -> None:
             out.print()
             out.print("the last that root said:", style="dim")
             out.print("\n".join(quoted(result.said, out.width)), markup=False, soft_wrap=True)
+        for line in how_to_fetch(store, result.run_id) if shown.kept else ():
+            out.print(line, markup=False, soft_wrap=True)
         if not shown.kept:
             out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")
         elif resumable:

@@ -11,7 +11,9 @@ from actors.assembly.boundary_check import problems_here
 from actors.assembly.building import policy_of
 from actors.assembly.task_document import Problems
 from actors.assembly.task_file import Task, checked_task
+from actors.assembly.task_notes import inside_note
 from actors.cli.notices import Notices
+from actors.cli.quoting import printable
 from actors.tools.protected import WorkspaceFiles
 
 
@@ -29,6 +31,10 @@ def validate(file: str, overrides: tuple[str, ...], as_json: bool, strict: bool)
         problems, notes = [*problems, *notes], []
     for path, text in notes:
         print(f"warning: {path}: {text}", file=sys.stderr)
+    inside = None if task is None else inside_note(task.source, task.contract, policy_of(task))
+    if inside is not None:
+        # Nothing is wrong with it, so it is no problem for anybody, and `run` says nothing of it.
+        print(f"note: {printable(inside)}", file=sys.stderr)
     if as_json:
         print(json.dumps([{"path": path, "problem": text} for path, text in problems]))
     else:

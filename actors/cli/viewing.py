@@ -11,25 +11,26 @@ from typing import Any, Final
 import attrs
 from rich.console import Console
 
-from actors.agents.ports import RunSummary
+from actors.assembly.edited_files import edited_in
 from actors.assembly.reporting import (
     check_detail,
     failed_calls,
     is_resumable,
     lost_runs,
     noted_todo,
+    remembered_acts,
     root_steps,
     show_report,
     silences,
 )
 from actors.cli.ending import unusable
-from actors.cli.next_steps import how_to_go_on
+from actors.cli.next_steps import how_to_fetch, how_to_go_on
 from actors.cli.phrases import phrase
 from actors.cli.pictures import console, run_list, summary_table, tree_picture
 from actors.cli.streams import unheard
 from actors.errors import StoreError
 from actors.store.readers import Reader
-from actors.store.records import EventRecord
+from actors.store.records import EventRecord, RunSummary
 from actors.store.storage_errors import readable
 from actors.store.store import open_reader
 
@@ -56,6 +57,8 @@ def draw(reader: Reader, tree_id: str, out: Console) -> None:
     out.print(tree_picture(reader, tree_id))
     out.print()
     out.print(summary_table(reader, tree_id))
+    for line in how_to_fetch(reader, tree_id):
+        out.print(line, markup=False, soft_wrap=True)
     root = reader.run(tree_id)
     if root is not None and is_resumable(reader, root):
         for line in how_to_go_on(reader, tree_id):
@@ -73,6 +76,7 @@ def list_runs(store: str, as_json: bool) -> int:
             listed = [
                 {
                     **attrs.asdict(each),
+                    "steps": steps.get(each.run_id),
                     "silent_seconds": silent.get(each.run_id),
                     "killed": each.run_id in lost,
                     "resumable": each.run_id in able,
@@ -140,6 +144,10 @@ def _completed(reader: Reader, told: dict[str, Any]) -> dict[str, Any]:
     """Add to an event what only other rows tell: why a criterion could not be checked, what a step came to."""
     if told["kind"] == "gate" and "detail" not in told:
         return {**told, "detail": check_detail(reader, told["run_id"], told["step"])}
+    if told["kind"] == "step":
+        edited = edited_in(reader, told["run_id"], told["step"])
+        known = remembered_acts(reader, told["run_id"], told["step"])
+        told = {**told, "edited": list(map(attrs.asdict, edited)), "remembered": list(map(attrs.asdict, known))}
     if told["kind"] == "step" and "failed" not in told:
         place = told["run_id"], told["step"]
         failed = [attrs.asdict(call) for call in failed_calls(reader, *place)]

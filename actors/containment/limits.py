@@ -15,7 +15,7 @@ import attrs
 import cattrs
 
 from actors.containment.amounts import LARGEST, UNLIMITED, whole
-from actors.errors import ConfigError, unknown_key
+from actors.errors import ConfigError, kind_word, unknown_key
 
 MICRODOLLARS: Final = 1_000_000
 _ALIAS: Final = "max_concurrent_agents"
@@ -181,7 +181,7 @@ _CONVERTER: Final = _converter()
 
 def _read(plain: object, at: str) -> Containment:
     if not isinstance(plain, Mapping):
-        raise ConfigError((at, f"must be a table, not {type(plain).__name__}"))
+        raise ConfigError((at, f"must be a table, not {kind_word(plain)}"))
     known = {field.name for field in attrs.fields(Containment)}
     problems = [(f"{at}.{key}", unknown_key(key, known)) for key in plain if key not in known | {_ALIAS}]
     values = {key: value for key, value in plain.items() if key in known}

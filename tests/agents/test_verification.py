@@ -115,7 +115,7 @@ def test_all_problems_are_told_and_not_only_the_first():
     found = problems_of({"kind": "workspace_file_contains", "file": 3, "nedle": "x"})
     assert dict(found) == {
         "contract.verify.nedle": "unknown key; did you mean needle?",
-        "contract.verify.file": "must be a text, not int",
+        "contract.verify.file": "must be a text, not a number",
         "contract.verify.needle": "is required",
     }
 

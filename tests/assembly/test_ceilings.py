@@ -609,6 +609,13 @@ async def test_an_own_time_budget_cuts_a_hung_call_exactly_and_latches_nothing(
     assert reasons(ran) == {"root": ("agent", "deadline")}
 
 
+async def test_a_time_budget_of_nothing_ends_before_the_start_and_is_stored(tmp_path: Path) -> None:
+    provider = Scripted([say(text="done")])
+    ran = await run(task(tmp_path, max_duration=0), provider, limits())
+    assert (ran.kind, ran.result.outcome.steps, provider.requests) == (OutcomeKind.time_budget_exceeded, 0, [])
+    assert ran.store.run(ran.result.run_id).outcome == "time_budget_exceeded"
+
+
 async def test_AB81_a_stuck_child_has_a_deadline_of_its_own_and_the_others_results_return(
     tmp_path: Path, autojump_clock: Any
 ) -> None:

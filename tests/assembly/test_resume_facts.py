@@ -58,7 +58,9 @@ async def test_a_file_of_a_newer_format_is_refused_by_kind_and_not_touched(tmp_p
     assert refused.value.kind is StoreErrorKind.format and bench.file.read_bytes() == before
 
 
-NEW_TABLES = ("pending_approvals", "tool_attempts", "call_results", "write_intents", "run_leases", "draws", "inherited")
+NEW_TABLES = (
+    "pending_approvals", "tool_attempts", "call_results", "write_intents", "run_leases", "draws", "inherited", "edits",
+)  # fmt: skip
 NEW_COLUMNS = {"runs": ("decided", "opening", "entry", "reopened_from"), "step_turns": ("admitted",), "steps": ("digest",)}
 
 

@@ -13,6 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+import trio
+
+from actors.agents.rows import ApprovalAsked, RunStarted
+from actors.cli.inbox import inbox as show_inbox
+from actors.store.store import Store
+
 PROGRAM = [sys.executable, "-c", "from actors.cli.main import main; main()"]
 BASE = """
 [contract]
@@ -120,6 +127,10 @@ def test_a_yes_with_a_rule_ends_the_questions_that_fit_it(tmp_path: Path, place:
     done = place.actors("resume", waits["run_id"], "--json")
     assert done.returncode == 0 and inbox(place) == []
     assert {"a.txt", "out.txt"} <= {each.name for each in tmp_path.iterdir()}
+    traced = place.actors("trace", waits["run_id"]).stdout
+    assert "the answer to write a.txt is yes, given from elsewhere by the operator" in traced
+    [line] = [line for line in traced.splitlines() if "not asked about write out.txt: the rule '*.txt' is remembered" in line]
+    assert "root: step 2: write_file" in line
     assert place.actors("trace", "--check", waits["run_id"]).returncode == 0
 
 
@@ -133,6 +144,7 @@ def test_a_yes_with_other_arguments_runs_those_and_what_is_no_call_decides_nothi
         ('{"path": "b.txt", "path": "c.txt", "content": "x"}', "a key stands twice"),
         ('{"path": "b.txt"}', "these are no arguments for write_file: 'content' is missing"),
         ('{"path": "b.txt", "content": "x", "mode": 7}', "there is no 'mode'"),
+        ('{"path": ".env", "content": "x"}', "error: --arguments: write .env is denied by rule '.env' of layer 'builtin'"),
     ):
         told = place.actors("approve", waits["id"], "--arguments", slip)
         assert told.returncode == 2 and why in told.stderr and "Traceback" not in told.stderr, told.stderr
@@ -259,6 +271,29 @@ def test_what_a_model_wants_to_write_stands_behind_a_margin(place: Any) -> None:
     told = place.actors("inbox").stdout
     assert "\x1b" not in told and re.search(r"^nothing waits", told, re.MULTILINE) is None
     assert "more characters; --json has them" in told
+
+
+def test_the_inbox_names_once_what_a_yes_may_bring_along_and_only_where_one_may_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "runs.db")
+
+    async def asked(*names: str) -> None:
+        async with Store.open(file) as store:
+            for name in names:
+                place = (name, name, 1, 1, 1, "write", "a.txt", "x", "write_file", "{}", "g", None, None)
+                await store.commit(RunStarted(name, name, "root", 0, None, "g"), ApprovalAsked(f"{name}#1.1.1", *place))
+
+    trio.run(asked)
+    show_inbox(file, False)
+    assert capsys.readouterr().out == "nothing waits for you\n"
+    trio.run(asked, "a", "b")
+    show_inbox(file, False)
+    lines = capsys.readouterr().out.splitlines()
+    [hint] = [line for line in lines if "--remember" in line]
+    assert "--arguments JSON" in hint and lines[-1] == hint and len([line for line in lines if "asks to write" in line]) == 2
+    show_inbox(file, True)
+    assert "--remember" not in capsys.readouterr().out
 
 
 # ── a call of which nobody knows whether it was done ────────────────────────

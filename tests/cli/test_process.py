@@ -366,7 +366,8 @@ def test_a_reader_that_has_gone_ends_no_command(tmp_path: Path) -> None:
         ("run task.toml --quiet --json", 0),
         ("run task.toml --quiet --stream-json", 0),
         ("list", 0),
-        ("validate task.toml", 0),
+        # Its task file lies in the workspace, which is noted.
+        ("validate task.toml 2>/dev/null", 0),
         ("validate task.toml --json --set contract.x=1", 2),
         ("schema task", 0),
     ):

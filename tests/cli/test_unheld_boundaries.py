@@ -6,9 +6,15 @@ import sys
 import pytest
 
 from actors.agents.contract import ExecSandbox
-from actors.agents.rows import RunStarted, SandboxUsed
+from actors.agents.rows import PolicyEvent, RunStarted, SandboxUsed
+from actors.assembly.provider_spec import ProviderKind, ProviderSpec
+from actors.assembly.reporting import run_report
+from actors.assembly.run_settings import RunSettings
+from actors.assembly.stored_task import Means
+from actors.cli.live import Progress
 from actors.cli.phrases import phrase, unheld
 from actors.cli.pictures import summary_table
+from actors.cli.running import options_of
 from actors.store.store import Store
 
 # The command line on a machine that holds nothing.
@@ -111,3 +117,54 @@ async def test_a_table_stays_a_table_however_many_kinds_there_are():
         await store.commit(SandboxUsed("r", number, 1, ExecSandbox.workspace_write, "landlock", "denied", said))
     rows = [name for name, _ in summary_table(store, "r").rows]
     assert rows.count("boundary") == 8
+
+
+# ── what a default asks about ───────────────────────────────────────────────
+
+WRITES = "writes in the workspace that the policy asks about by default"
+HELD = {"kind": "sandbox", "mode": "workspace_write", "backend": "bubblewrap", "net": "denied", "not_held": [WRITES]}
+
+
+@pytest.mark.parametrize(
+    ("approve", "terminal", "ordinal", "warned"),
+    [
+        (None, False, 1, True),
+        ("deny", True, 1, True),
+        (None, True, 1, False),
+        ("ask", False, 1, False),
+        ("all", False, 1, False),
+        ("defer", False, 1, False),
+        # The command of a check: the operator wrote it.
+        (None, False, None, False),
+    ],
+)
+def test_writes_that_a_default_asks_about_are_news_only_where_nobody_is_asked(
+    monkeypatch, capsys, approve, terminal, ordinal, warned
+):
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setenv("CI", "1")
+    progress = Progress(quiet=False)
+    options_of(Means(ProviderSpec(ProviderKind.scripted), run=RunSettings(approve=approve)), progress, lambda _tree: None)
+    for _twice in range(2):
+        progress.event({**HELD, "ordinal": ordinal})
+    # Whatever else is not held is told all the same.
+    progress.event({**HELD, "ordinal": ordinal, "not_held": [WRITES, "read of a"]})
+    lines = capsys.readouterr().err.splitlines()
+    remedy = '; nobody is asked in this run, so set policy.defaults.write to "allow" or "deny"'
+    behind = "warning: commands run behind bubblewrap, which does not hold: "
+    assert lines == (
+        [f"{behind}{WRITES}{remedy}", f"{behind}{WRITES}; read of a{remedy}"] if warned else [f"{behind}read of a"]
+    )
+
+
+@pytest.mark.parametrize(("rule", "ordinal", "told"), [(None, 1, True), ("*.txt", 1, False), (None, None, False)])
+async def test_a_table_tells_it_where_the_same_was_denied_to_a_tool(rule, ordinal, told):
+    store = Store.memory()
+    await store.commit(RunStarted("r", "r", "root", 0, None, "goal"))
+    held = SandboxUsed("r", 1, ordinal, ExecSandbox.workspace_write, "bubblewrap", "denied", json.dumps([WRITES]))
+    await store.commit(held)
+    assert "boundary" not in [name for name, _ in summary_table(store, "r").rows]
+    await store.commit(PolicyEvent("r", 1, "refusal", "write", "a.txt", rule, rule, "denied", "approver"))
+    assert ("boundary" in [name for name, _ in summary_table(store, "r").rows]) == told
+    assert run_report(store, "r")["not_held"], "the report has it in any case"

@@ -84,3 +84,12 @@ def test_a_mode_that_this_machine_cannot_have_is_told(tmp_path: Path, monkeypatc
     assert validating.validate(str(tmp_path / "task.toml"), (), False, False) == 2
     assert capsys.readouterr().err == "contract.exec_sandbox: cannot be held here\n"
     assert "--strict" in {option for each in cli.commands["validate"].params for option in each.opts}
+
+
+def test_a_task_file_inside_its_workspace_is_a_note_and_never_a_problem(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "script.json").write_text("[]")
+    (tmp_path / "task.toml").write_text(TASK.replace("VERIFY", 'kind = "none"').replace('"work"', '"."'))
+    assert validating.validate(str(tmp_path / "task.toml"), (), False, True) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith("note: task.toml lies in the workspace") and len(told.err.splitlines()) == 1
+    assert told.out.endswith("no problems\n")

@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 
 from actors.agents.outcomes import Outcome, OutcomeKind
-from actors.agents.ports import RunSummary
 from actors.agents.rows import EventSeen, RunFinished, RunStarted
 from actors.agents.snapshots import AgentView, TreeSnapshot
 from actors.cli import viewing
@@ -30,6 +29,7 @@ from actors.containment.ledger_state import LedgerState
 from actors.containment.limits import Containment
 from actors.containment.slots import Tally
 from actors.errors import ConfigError
+from actors.store.records import RunSummary
 from actors.store.store import Store
 
 PROGRAM = [sys.executable, "-c", "from actors.cli.main import main; main()"]
@@ -172,7 +172,7 @@ def test_every_line_of_a_trace_says_more_than_its_kind(ran: Ran) -> None:
     assert not {line.partition(": ")[2] for line in lines} & kinds
     assert "root: step 1: used 120 tokens, 9,880 left" in lines
     assert "root: step 1: asks to write hello.txt" in lines
-    assert "root: step 1: the answer to write hello.txt is no" in lines
+    assert "root: step 1: the answer to write hello.txt is no, by the approver of its process" in lines
     assert "root: step 2: calls conjure" in lines
 
 
@@ -203,6 +203,16 @@ def test_a_step_says_which_of_its_calls_failed_and_why(ran: Ran) -> None:
         (
             {"kind": "approval_decided", "step": 4, "act": "exec", "approved": True, "changed": ["argv", "x"]},
             "step 4: the answer to exec is yes, with another argv, x",
+        ),
+        ({"kind": "approval_decided", "act": "net", "by": "runtime"}, "the answer to net is no, as the approver failed"),
+        ({"kind": "approval_decided", "act": "net", "by": "a\x1b"}, "the answer to net is no, by a\\x1b"),
+        (
+            {"kind": "approval_decided", "act": "net", "approved": True, "by": "operator"},
+            "the answer to net is yes, given from elsewhere by the operator",
+        ),
+        (
+            {"kind": "step", "step": 1, "calls": ["exec"], "remembered": [{"act": "exec", "target": "ls", "rule": "l*"}] * 5},
+            "step 1: exec" + "; not asked about exec ls: the rule 'l*' is remembered" * 3 + "; 2 more not asked about",
         ),
         ({"kind": "refused", "step": 1, "axis": "tool_calls", "text": "no more"}, "step 1: refused: no more"),
         ({"kind": "halted", "halt": "cancel", "by": "operator", "reason": "enough"}, "halted: cancel by operator: enough"),
@@ -297,14 +307,14 @@ def drawn(picture: Any, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 10)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 20), (40, 10), (25, 6), (20, 4), (14, 3)])
 def test_a_live_tree_fits_the_screen(width: int, height: int) -> None:
     agents = [view(number, "waiting for slot") for number in range(1, 80)]
     lines = drawn(live_picture(snapshot(*agents), width, height), width)
     assert len(lines) < height and max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("root/")]
-    assert lines[-1] == f"… and {79 - len(rows)} more agents"
-    assert len(lines) == height - 1
+    assert lines[-1].startswith(f"… and {79 - len(rows)} more agents"[: width - 1])
+    assert len(lines) == height - 1 and "working" in lines[0]
 
 
 def test_a_line_that_could_be_shown_is_not_replaced_by_a_count_of_one() -> None:
@@ -465,6 +475,7 @@ async def test_a_run_that_was_stopped_by_a_signal_is_paused_in_every_view(
     viewing.list_runs(file, True)
     [listed] = json.loads(capsys.readouterr().out)
     assert (listed["status"], listed["outcome"], listed["silent_seconds"]) == ("paused", "interrupted", None)
+    assert listed["steps"] == 0
     for as_json in (False, True):
         with pytest.raises(ConfigError, match=r"abc is not live, it is paused \(interrupted\): leave out --live"):
             show_live(run, file, as_json)
