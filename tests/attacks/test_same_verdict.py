@@ -67,7 +67,8 @@ def test_what_the_tools_refuse_no_command_reads_or_changes_in_the_workspace(worl
         if "policy" in by_tool or "denied" in by_tool:
             assert "canary-denied-inside" not in by_command
         # And what the tool may read the command reads too: the boundary is no wall around honest work.
-        if by_tool.endswith("\ninside\n"):
+        # Only the system wants a directory before a last "/" or "/.".
+        if by_tool.endswith("\ninside\n") and not path.endswith(("/", "/.")):
             assert by_command.endswith("inside\n")
         await world.exec("cp", "a.txt", path)
         # A shell that asks nobody, in the same sandbox.
