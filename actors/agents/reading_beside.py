@@ -6,20 +6,20 @@ tell it from one that read serially, but by the time it took:
 - Results are taken up in the order of the calls, whichever came first, and each
   call is told of (`tool_call`) when those before it are over.
 - A read that has something to write (a refusal, what stood around a command)
-  waits until it is its turn, so rows and events stand in the order of the calls.
-- A question is asked by nobody in a crowd. Whoever has one waits for its turn,
-  and what was begun after it is cancelled, its results are forgotten, and it is
-  run again after the answer, one by one: an answer may change what may be read,
-  and it may take days.
+  or to ask ends the run before itself, unless those before it are over: it and
+  what was begun after it is cancelled and forgotten, and run again, one by one.
+  So rows and events stand in the order of the calls.
+- A question is asked by nobody in a crowd: what was begun after it ends first,
+  and is run again after the answer. That may change what may be read, and it may
+  take days.
 
-Reads begin in the order of the calls, so the first that is not over always
-runs, and those that wait for their turn wait for something that moves. All of it
+No read ever waits for its turn: it may hold what those before it need. All of it
 is work of one agent, under its one slot, in a nursery that ends with the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,52 +41,52 @@ _CHANGES = frozenset({Act.write, Act.spawn})
 class Beside:
     """One read among others: what its context asks before it does more than read."""
 
-    def __init__(self, run: _Run, ordinal: int, call: ToolCall, tool: Tool) -> None:
+    def __init__(self, run: _Run, place: int, ordinal: int, call: ToolCall, tool: Tool) -> None:
+        self.place = place
         self.ordinal = ordinal
         self.call = call
         self.tool = tool
         self.scope = trio.CancelScope()
-        self.turn = trio.Event()
+        # Those before it are over and told of.
+        self.has_turn = False
         self.over = trio.Event()
         self.seen: Observation | None = None
         self.failed: Exception | None = None
-        self._dropped = False
         self._run = run
 
-    def drop(self) -> None:
-        """End it, as far as it has not had its turn: nobody hears what it comes to."""
-        self.scope.cancel(reason="reads beside each other have ended before its turn")
-        if not self.turn.is_set():
-            # A tool may wait for its turn where no cancel reaches it.
-            self._dropped = True
-            self.turn.set()
-
     async def its_turn(self) -> None:
-        """Wait until the calls before this one are over and told of.
+        """Go on only if the calls before this one are over and told of; else the call ends here, to be run again.
 
-        Checkpoint: only if they are not.
+        Checkpoint: only if it ends here.
         Cancellation: nothing of this call was written.
 
         Raises:
-            ActRefused: its turn never comes.
+            ActRefused: it ends here, and no cancel reaches the tool. Nobody hears of it.
         """
-        if not self.turn.is_set():
-            await self.turn.wait()
-        if self._dropped:
-            raise ActRefused(Refusal(Act.read, clean(self.call.name), reason="dropped, to be run again"))
+        if self.has_turn:
+            return
+        self._run.end_before(self.place)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        raise ActRefused(Refusal(Act.read, clean(self.call.name), reason="dropped, to be run again"))
 
     async def alone(self) -> None:
         """Wait until this call is the only one: those before it are over, and those after it have yet to be run.
 
         Cancellation: as `its_turn`; those after it run again in any case.
+
+        Raises:
+            ActRefused: as `its_turn`.
         """
         await self.its_turn()
-        await self._run.end_after(self)
+        await self._run.end_after(self.place)
 
     async def before(self, act: Act) -> None:
-        """Wait until the call may do an act.
+        """Let the call do an act, alone if it is no reading.
 
         Cancellation: as `its_turn`.
+
+        Raises:
+            ActRefused: as `its_turn`.
         """
         if act in _CHANGES:
             await self.alone()
@@ -99,37 +99,41 @@ class _Run:
         self._loop = loop
         self._work = work
         self._nursery = nursery
-        calls = [(place + 1, work.answer.calls[place]) for place in places]
-        self._reads = [Beside(self, ordinal, call, loop.tools[call.name]) for ordinal, call in calls]
-        self._waiting: Iterator[Beside] = iter(self._reads)
+        calls = [(number + 1, work.answer.calls[number]) for number in places]
+        self._reads = [
+            Beside(self, place, ordinal, call, loop.tools[call.name]) for place, (ordinal, call) in enumerate(calls)
+        ]
         self._begun: list[Beside] = []
         self._running = 0
         # One that was begun and has not had its first turn of the event loop: it begins the next one.
         self._on_its_way = False
-        # The one that ended the run early; what comes after it was not run.
-        self._last: Beside | None = None
+        # So many are taken up; what comes after them is run by somebody else.
+        self._end = len(calls)
 
     def begin_next(self) -> None:
         """Begin one more read, if there is one that may begin. Each begins the one after it: so they begin in order."""
-        if self._on_its_way or self._last is not None or self._running >= self._loop.contract.max_parallel_reads:
+        if self._on_its_way or self._running >= self._loop.contract.max_parallel_reads:
             return
-        read = next(self._waiting, None)
-        if read is not None:
+        if len(self._begun) < self._end:
+            read = self._reads[len(self._begun)]
             self._running += 1
             self._on_its_way = True
             self._begun.append(read)
             self._nursery.start_soon(self._read, read)
 
-    async def end_after(self, read: Beside) -> None:
-        """Let nothing of the run go on behind ``read``, and wait until nothing does.
+    def end_before(self, place: int) -> None:
+        """End the run before a read: nobody takes up what it and those after it come to."""
+        self._end = min(self._end, place)
+        for each in self._begun[place:]:
+            each.scope.cancel(reason="reads beside each other have ended before its turn")
+
+    async def end_after(self, place: int) -> None:
+        """Let nothing of the run go on behind a read, and wait until nothing does.
 
         Cancellation: nothing more begins; what runs was told to end.
         """
-        self._last = self._last or read
-        behind = [each for each in self._begun if each.ordinal > read.ordinal]
-        for each in behind:
-            each.drop()
-        for each in behind:
+        self.end_before(place + 1)
+        for each in self._begun[place + 1 :]:
             await each.over.wait()
 
     async def _read(self, read: Beside) -> None:
@@ -149,30 +153,27 @@ class _Run:
             read.over.set()
         self.begin_next()
 
-    def drop_rest(self) -> None:
-        """End what nobody will take up."""
-        for each in self._begun:
-            if not each.over.is_set():
-                each.drop()
-
     async def take_up(self) -> Exception | None:
         """Take the results up in order, up to where the run ends; give what a read could not make an observation of.
 
         Cancellation: what was taken up is in ``work.done``.
         """
         for read in self._reads:
+            if read.place >= self._end:
+                break
             try:
                 await announce(self._loop, self._work, read.ordinal, read.call)
             except Exception as error:
                 return error
-            read.turn.set()
+            if read.place >= self._end:
+                # It had to ask meanwhile. It was told of, and is not again when it is run.
+                break
+            read.has_turn = True
             await read.over.wait()
             if read.failed is not None:
                 return read.failed
-            assert read.seen is not None, "only what comes after a question is cancelled"
+            assert read.seen is not None, "only what comes after the end of the run is cancelled"
             self._work.done[read.ordinal] = capped(self._loop, read.seen)
-            if read is self._last:
-                break
         return None
 
 
@@ -185,7 +186,7 @@ def runs_of(loop: Loop, work: Work) -> Mapping[int, range]:
 async def read_beside(loop: Loop, work: Work, places: range) -> None:
     """Run reads beside each other, as many at a time as the contract allows, and put their results in ``work.done``.
 
-    Those that come after one that had to ask are not there, and have yet to be run.
+    Those from one on that had to ask are not there, and have yet to be run.
 
     Cancellation: none of them runs any more; what was taken up is in ``work.done``.
 
@@ -203,7 +204,7 @@ async def read_beside(loop: Loop, work: Work, places: range) -> None:
         try:
             failed = await run.take_up()
         finally:
-            run.drop_rest()
+            run.end_before(0)
             nursery.cancel_scope.cancel()
     if failed is not None:
         raise failed

@@ -68,6 +68,7 @@ class World:
     ended: list[Any] = attrs.Factory(list)
     asked_among: list[int] = attrs.Factory(list)
     marks: list[tuple[str, float]] = attrs.Factory(list)
+    lock: trio.Lock = attrs.Factory(trio.Lock)
 
 
 @attrs.frozen
@@ -115,6 +116,18 @@ class Fake:
 
     async def _odd(self, what: str, _context: ToolContext) -> None:
         raise Odd(what)
+
+    async def _lingers(self, what: str, _context: ToolContext) -> None:
+        try:
+            await trio.sleep_forever() if self.world.asked_among == [] else None
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(float(what))
+
+    async def _lock(self, what: str, context: ToolContext) -> None:
+        word, _, rest = what.partition(" ")
+        async with self.world.lock:
+            await getattr(self, f"_{word}")(rest, context)
 
     async def _sleep(self, what: str, _context: ToolContext) -> None:
         await trio.sleep(float(what or 1))
@@ -272,6 +285,7 @@ WORDS = st.sampled_from([
     "sleep 0", "sleep 1", "sleep 5", "read a", "read denied", "read asked 0", "read asked 1", "read asked 2",
     "read asked 3", "several b", "several denied", "several asked 2", "write b", "write asked 0", "commands a",
     "commands denied", "commands asked 2", "command bubblewrap", "intend x", "touch x", "shielded denied", "fail it", "bug it",
+    "lock read a", "lock read denied", "lock read asked 2", "lock commands a",
 ])  # fmt: skip
 READ = st.tuples(st.just("look"), st.builds(lambda does: {"does": does}, st.lists(WORDS, max_size=3)))
 CALL = READ | READ | READ | st.sampled_from(
@@ -341,21 +355,37 @@ async def test_one_call_in_an_answer_is_run_as_ever(autojump_clock: MockClock, m
 
 
 async def test_a_question_is_asked_alone_and_what_came_after_it_is_read_again(autojump_clock: MockClock) -> None:
-    reads = [look("sleep 9", tag=0), look("read asked 2", tag=1), look("sleep 1", tag=2), look("sleep 50", tag=3)]
+    reads = [look("sleep 9", tag=0), look("sleep 1", "read asked 2", tag=1), look("sleep 1", tag=2), look("sleep 50", tag=3)]
     beside = await ran([reads])
     seen = [each.text for each in beside.store.observations(beside.result.run_id)][:4]
     assert [re.findall(r"saw (\d) may (\w+)", text)[0] for text in seen] == [("0", "False"), *[("1", "True")] * 3]
     assert beside.world.asked_among == [1]
-    # The quick one had come and was forgotten, the slow one was cut; each is read again, one by one.
-    assert beside.world.begun == [0, 1, 2, 3, 2, 3] and beside.seconds == 9 + 100 + 1 + 50
+    # It gave way to the slow one before it, and the others with it; each is read again, one by one.
+    assert beside.world.begun == [0, 1, 2, 3, 1, 2, 3] and beside.seconds == 9 + 1 + 100 + 1 + 50
 
 
-async def test_what_is_refused_is_told_in_its_turn_and_cuts_nobody_off(autojump_clock: MockClock) -> None:
-    reads = [look("sleep 9", tag=0), *[look("read denied", tag=place) for place in range(1, 9)], look("sleep 9", tag=9)]
-    beside, serial = await ran([reads], 2), await ran([reads], 1)
+async def test_a_question_in_its_turn_waits_until_what_came_after_it_is_gone(autojump_clock: MockClock) -> None:
+    reads = [look("sleep 1", tag=0), look("sleep 2", "read asked 2", tag=1), look("lingers 5", tag=2), look("sleep 1", tag=3)]
+    beside = await ran([reads])
+    assert beside.world.asked_among == [1]
+    assert beside.world.begun == [0, 1, 2, 3, 2, 3] and beside.seconds == 2 + 5 + 100 + 5 + 1
+
+
+@pytest.mark.parametrize("does", ["read denied", "commands a", "read asked 2", "write b", "command bubblewrap"])
+async def test_reads_that_share_a_lock_never_wait_for_each_other(autojump_clock: MockClock, does: str) -> None:
+    reads = [look("sleep 2", "lock read a"), look(f"lock {does}"), look("lock read a")]
+    beside, serial = await ran([reads]), await ran([reads], 1)
     assert_same(serial, beside)
-    assert beside.world.begun == list(range(10)) and beside.seconds == 18
-    assert (await ran([reads], 10)).seconds == 9
+    assert beside.seconds <= serial.seconds
+
+
+async def test_what_is_refused_is_told_in_its_turn_and_gives_way_to_those_before_it(autojump_clock: MockClock) -> None:
+    reads = [look("sleep 9", tag=0), look("sleep 9", tag=1), look("sleep 1", "read denied", tag=2), look("sleep 9", tag=3)]
+    beside, serial = await ran([reads]), await ran([reads], 1)
+    assert_same(serial, beside)
+    assert beside.world.begun == [0, 1, 2, 3, 2, 3] and beside.seconds == 9 + 1 + 9
+    first = await ran([[reads[2], *reads[:2]]])
+    assert (first.world.begun, first.seconds) == ([2, 0, 1], 9), "one whose turn it is cuts nobody off"
 
 
 async def test_the_row_of_a_command_stands_before_it_starts_and_in_the_order_of_the_calls(autojump_clock: MockClock) -> None:
@@ -368,14 +398,16 @@ async def test_the_row_of_a_command_stands_before_it_starts_and_in_the_order_of_
 async def test_a_command_is_let_start_in_its_turn(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     beside = await ran([[look("sleep 9"), look("commands a", "mark first"), look("commands a", "mark second"), look("mark read")]])
-    assert [(what, at - began) for what, at in beside.world.marks] == [("read", 0), ("first", 9), ("second", 9)]
+    assert [(what, at - began) for what, at in beside.world.marks] == [("first", 9), ("second", 9), ("read", 9)]
 
 
 @pytest.mark.parametrize("does", ["write b", "intend b", "touch b"])
 async def test_a_read_that_is_none_has_nobody_beside_it(autojump_clock: MockClock, does: str) -> None:
-    beside = await ran([[look("sleep 9", tag=0), look(does, "mark x", tag=1), look("mark y", tag=2)]])
+    beside = await ran([[look("sleep 9", tag=0), look("sleep 10", does, "mark x", tag=1), look("mark y", tag=2)]])
     assert beside.world.begun == [0, 1, 2, 2]
     assert [what for what, _ in beside.world.marks] == ["y", "x", "y"]
+    first = await ran([[look(does, "mark x", tag=1), look("sleep 1", "mark y", tag=2)]])
+    assert first.world.begun == [1, 2, 2]
 
 
 # ── how it ends ─────────────────────────────────────────────────────────────
