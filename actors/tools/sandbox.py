@@ -77,6 +77,8 @@ def detect() -> Capabilities:
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     if sys.platform != "linux" or not sys.executable:
         return Capabilities(root=root)
+    if not os.access(STARTER, os.X_OK):
+        return Capabilities(root=root, closed=STARTER)
     version = _landlock_version()
     bare = Plan(ExecSandbox.read_only, Backend.landlock, Net.denied, Grants(()))
     only = Capabilities(landlock=version, root=root)

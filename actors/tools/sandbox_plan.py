@@ -37,6 +37,7 @@ SOCKET_PLACES: Final = (
     "/run/libvirt",
 )
 _ALONE: Final = "landlock alone cannot hide a file where commands may write"
+_OPEN_IT: Final = "install Python where this user may run it, or let it be read and run there"
 _REMEDY: Final = 'install bubblewrap, or write exec_sandbox = "full_access" to run commands without a boundary'
 SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
 MEMORY: Final = "the size of /dev and /dev/shm (bubblewrap is older than 0.7)"
@@ -69,7 +70,8 @@ class Capabilities:
 
     ``landlock`` is the version, 0 without. ``users`` tells that namespaces are
     made in one of users: always, unless we are root and have the right to make others.
-    ``sizes``: bubblewrap can bound what is held in memory (from 0.7).
+    ``sizes``: bubblewrap can bound what is held in memory (from 0.7). ``closed`` is the Python that every
+    boundary begins with, where it may not be run as this user.
     """
 
     bubblewrap: str | None = None
@@ -79,6 +81,7 @@ class Capabilities:
     root: bool = False
     users: bool = False
     sizes: bool = True
+    closed: str | None = None
 
 
 @attrs.frozen
@@ -125,11 +128,14 @@ def plan_sandbox(
     everything = (f"{asked}: {missing}",)
     if mode is None:
         return Plan(asked, Backend.none, net, grants, not_held=everything)
-    problem = f"{asked} cannot be held here: {missing}; {_REMEDY}"
+    remedy = _REMEDY if can.closed is None else _OPEN_IT
+    problem = f"{asked} cannot be held here: {missing}; {remedy}"
     return Plan(asked, Backend.none, net, grants, not_held=everything, problem=problem)
 
 
 def _missing(can: Capabilities) -> str:
+    if can.closed is not None:
+        return f"{can.closed}, which starts what stands around a command, may not be run by this user"
     if can.landlock >= LEAST_LANDLOCK:
         return "the policy denies the network, and landlock alone cannot"
     if can.landlock:

@@ -452,6 +452,13 @@ async def test_no_descriptor_is_left_open(can, root, shell):
     assert os.listdir("/proc/self/fd") == before
 
 
+def test_a_python_that_may_not_be_run_is_named(monkeypatch, tmp_path):
+    closed = tmp_path / "python3"
+    closed.write_text("")
+    monkeypatch.setattr("actors.tools.sandbox.STARTER", str(closed))
+    assert detect.__wrapped__().closed == str(closed)
+
+
 def test_a_machine_is_asked_once():
     before = detect.cache_info()
     assert detect() is CAN

@@ -72,6 +72,12 @@ def test_a_boundary_that_was_named_and_cannot_be_held_is_a_problem_with_a_remedy
         assert 'exec_sandbox = "full_access"' in plan.problem
 
 
+def test_where_our_own_python_may_not_be_run_the_remedy_is_about_that_and_not_about_bubblewrap():
+    problem = plan_sandbox(WRITE, GRANTS, Capabilities(closed="/srv/python3")).problem
+    assert problem is not None and "/srv/python3" in problem and "bubblewrap" not in problem
+    assert "install Python where this user may run it" in problem
+
+
 def test_a_boundary_that_nobody_named_is_held_as_far_as_can_be_and_says_how_far():
     plan = plan_sandbox(None, GRANTS, Capabilities())
     assert plan.problem is None
