@@ -142,6 +142,9 @@ class Fake:
         await context.authorise(Act.write, what)
         self.world.writes.append(what)
 
+    async def _spawn(self, what: str, context: ToolContext) -> None:
+        await context.authorise(Act.spawn, what)
+
     async def _commands(self, what: str, context: ToolContext) -> None:
         await context.authorise_commands([["cat", what]], f"cat {what}", reads=[what])
 
@@ -401,7 +404,7 @@ async def test_a_command_is_let_start_in_its_turn(autojump_clock: MockClock) -> 
     assert [(what, at - began) for what, at in beside.world.marks] == [("first", 9), ("second", 9), ("read", 9)]
 
 
-@pytest.mark.parametrize("does", ["write b", "intend b", "touch b"])
+@pytest.mark.parametrize("does", ["write b", "intend b", "touch b", "spawn b"])
 async def test_a_read_that_is_none_has_nobody_beside_it(autojump_clock: MockClock, does: str) -> None:
     beside = await ran([[look("sleep 9", tag=0), look("sleep 10", does, "mark x", tag=1), look("mark y", tag=2)]])
     assert beside.world.begun == [0, 1, 2, 2]

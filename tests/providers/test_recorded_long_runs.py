@@ -53,6 +53,17 @@ async def record(file: Path, requests: Sequence[CompletionRequest], answers: Scr
                 continue
 
 
+async def test_two_recorders_of_one_run_know_what_each_of_them_has_written(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.jsonl", tmp_path / "outer.jsonl"
+    answers = Scripted([say("x"), say("y"), say("z")])
+    async with RecordingProvider(RecordingProvider(answers, inner), outer) as provider:
+        for request in conversation(3):
+            await provider.complete(request)
+    for file in (inner, outer):
+        async with ReplayProvider(file) as replay:
+            assert [(await replay.complete(request)).text for request in conversation(3)] == ["x", "y", "z"]
+
+
 async def recorded(file: Path, steps: int, *, known: bool) -> None:
     async with RecordingProvider(Scripted([say(f"answer {step}") for step in range(2 * steps)]), file) as provider:
         # Two agents take turns.
