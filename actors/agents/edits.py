@@ -33,8 +33,11 @@ class Edit:
         return attrs.evolve(self, hunk=None)
 
     def without_secrets(self, hide: Callable[[str], str]) -> "Edit":
-        """Give it without the credentials that ``hide`` takes out."""
-        return self if self.hunk is None else attrs.evolve(self, hunk=hide(self.hunk))
+        """Give it without the credentials that ``hide`` takes out; one that held line ends leaves no diff behind."""
+        if self.hunk is None:
+            return self
+        hunk = hide(self.hunk)
+        return attrs.evolve(self, hunk=hunk if hunk.count("\n") == self.hunk.count("\n") else None)
 
 
 @attrs.frozen

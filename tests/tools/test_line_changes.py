@@ -165,3 +165,10 @@ def test_what_is_left_when_the_effort_is_used_up_counts_as_replaced(monkeypatch:
     edit = edit_of(before, after)
     assert (edit.lines_added, edit.lines_removed) == (3, 3)
     assert edit.hunk is not None and by_numbers(before.decode(), edit.hunk) == after.decode()
+
+
+def test_a_hunk_whose_lines_went_with_a_credential_is_not_kept() -> None:
+    edit = edit_of(b"key one\nkey two\nx\n", b"key one\nkey two\ny\n")
+    assert edit.hunk is not None
+    assert edit.without_secrets(lambda text: text.replace("one", "[secret]")).hunk == edit.hunk.replace("one", "[secret]")
+    assert edit.without_secrets(lambda text: text.replace("one\n key two", "[secret]")) == Edit(1, 1, None)
