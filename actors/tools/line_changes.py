@@ -7,8 +7,8 @@ What would be got wrong:
   aside first, by bytes, and the rest is compared within a fixed effort; where that is
   used up, what is left counts as replaced. The result is a right diff then, and no
   short one.
-- A line ends at LF and nowhere else, as for `hunks.py`, which can read every hunk
-  that is made here.
+- A line ends at LF and nowhere else, as for `hunks.py`, which can read what is made
+  here, up to the number of hunks and the lines that it takes.
 - Figures are of bytes, so they are known of every file; a hunk is text, and only of text.
 """
 

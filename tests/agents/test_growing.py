@@ -1,6 +1,7 @@
 """Sums that are kept are those that would be counted anew, and cost what changed."""
 
 import copy
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +105,14 @@ def test_measures_that_are_made_for_each_request_are_not_kept() -> None:
     for factor in range(3 * MOST_MEASURES):
         assert grown.total(lambda item, factor=factor: factor * len(item)) == 3 * factor  # type: ignore[misc]
     assert len(grown._sums) == MOST_MEASURES
+
+
+def test_chains_of_more_kinds_than_are_kept_are_made_anew() -> None:
+    def extend(states: list[str], fresh: Sequence[str]) -> None:
+        states.extend(fresh)
+
+    grown: Growing[str] = Growing()
+    grown.append("one")
+    for kind in range(3 * MOST_MEASURES):
+        assert grown.chain(kind, extend) == ["one"]
+    assert len(grown._chains) == MOST_MEASURES

@@ -3,6 +3,7 @@
 Run once for every backend that this machine has, as in `test_sandbox.py`.
 """
 
+import errno
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from actors.agents.contract import ExecCaps, ExecSandbox
 from actors.agents.policy import Policy
 from actors.agents.verification import Verification
 from actors.errors import ToolFailed
-from actors.tools import sandbox, sandbox_places
+from actors.tools import sandbox, sandbox_places, sandbox_start
 from actors.tools.exec import Exec, described
 from actors.tools.process import Status
 from actors.tools.sandbox import SandboxUnavailable, boundary, detect, run_confined, sandbox_problem
@@ -204,6 +205,31 @@ async def test_who_is_judged_cannot_say_how_its_judge_ended(can, root, shell):
     line = f"{sys.executable} -I -S -c '{textwrap.dedent(code)}'; exit 3"
     done = await shell(line, root, under(), can)
     assert (done.status, done.code) == (Status.exited, 3)
+
+
+@pytest.mark.parametrize(("there", "number"), [(False, errno.ENOENT), (True, errno.EACCES)])
+def test_a_closed_place_of_the_path_has_no_program_behind_a_boundary_either(monkeypatch, tmp_path, there, number):
+    class Ended(Exception):
+        pass
+
+    def ends(_status, stage, error, text=""):
+        raise Ended(stage, error.errno)
+
+    def refused(*_):
+        # As for whoever may not look into one of the places; root may.
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    programs = [os.fsencode(tmp_path / place / "some-program") for place in ("a", "b")]
+    if there:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "some-program").write_text("")
+    monkeypatch.setattr(sandbox_start, "fail", ends)
+    monkeypatch.setattr(sandbox_start.posix, "execve", refused)
+    monkeypatch.setattr(sandbox_start._signal, "signal", lambda *_: None)
+    plan = {"limits": (), "argv": [b"some-program"], "programs": programs, "not_ours": set()}
+    with pytest.raises(Ended) as ended:
+        sandbox_start.become(plan, -1)
+    assert ended.value.args == ("exec", number)
 
 
 @everywhere

@@ -192,7 +192,7 @@ def test_a_child_is_never_given_more_than_its_parent(parent, child):
 
 
 GLOBS = ("*", "**/*", "a", "a/*", "a/b", "*.py", "b?", "a*/b", "**/b", "a/b/*", "?/c.py", "/srv/task/a", "secret*")
-NAMES = ("a", "b", "c.py", "a/b", "a/c.py", "a/b/c.py", "b/a", "bb", "ab/b", "secret", "a/secrets/x")
+NAMES = ("a", "b", "c.py", "a/b", "a/c.py", "a/b/c.py", "b/a", "bb", "ab/b", "secret", "a/secrets/x", ".worktrees/w/a", ".worktrees/w/" * 9 + "a/b")
 
 
 @st.composite
@@ -403,6 +403,11 @@ def test_where_no_filter_works_it_is_said_what_no_namespace_holds():
         assert plan_sandbox(WRITE, GRANTS, attrs.evolve(can, seccomp=False)).not_held == said
         assert plan_sandbox(WRITE, attrs.evolve(GRANTS, net=True), attrs.evolve(can, seccomp=False)).not_held == (KEYRINGS,)
         assert plan_sandbox(WRITE, GRANTS, can).not_held == ()
+    # Without namespaces it is only said of a boundary that may have a network: any other needs the filter.
+    bare = attrs.evolve(BARE, namespaces=False, seccomp=False)
+    open_to_all = attrs.evolve(GRANTS, net=True)
+    assert KEYRINGS in plan_sandbox(WRITE, open_to_all, bare).not_held
+    assert KEYRINGS not in plan_sandbox(WRITE, open_to_all, attrs.evolve(bare, seccomp=True)).not_held
 
 
 def test_memory_that_a_command_shares_is_bounded_or_that_is_said():
