@@ -104,6 +104,7 @@ PURE = [
     "agents.terminal_codec",
     "agents.terminal_slot",
     "agents.terminals",
+    "agents.told_programs",
     "agents.transcript",
     "agents.turns",
     "agents.verification",

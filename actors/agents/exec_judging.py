@@ -28,9 +28,11 @@ import attrs
 
 from actors.agents.entry_text import bounded, clean
 from actors.agents.globs import GlobSet
+from actors.agents.inner_commands import Argv, Wrapping
+from actors.agents.platform_names import HERE, Platform
 from actors.agents.policy import RISKY_LAYER, Decision, Effect, Layer, stricter
 from actors.agents.ports import Act
-from actors.agents.risky_programs import Argv, Wrapping, wrapping_of
+from actors.agents.risky_programs import wrapping_of
 
 # Deeper in each other than anybody means them.
 MOST_NESTED: Final = 6
@@ -102,7 +104,8 @@ def _judge(policy: Explains, argv: Argv, depth: int, left: Iterator[int]) -> tup
 
 def _by_name(policy: Explains, argv: Argv) -> Iterator[Judged]:
     """Look whether a rule forbids, or asks for, a program by its name that is called by its path."""
-    name = argv[0].rpartition("/")[2]
+    path = argv[0].replace("\\", "/") if HERE is Platform.windows else argv[0]
+    name = path.rpartition("/")[2]
     if name == argv[0] or not name:
         return
     for target in dict.fromkeys((name, shlex.join((name, *argv[1:])))):

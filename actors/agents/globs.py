@@ -22,7 +22,7 @@ from typing import Final
 
 import attrs
 
-from actors.agents.platform_names import HERE, Platform, fold_glob, fold_target
+from actors.agents.platform_names import HERE, Platform, fold_case, fold_glob, fold_target
 from actors.errors import kind_word
 
 MOST_CHARACTERS: Final = 4_096
@@ -36,6 +36,8 @@ _SIX: Final = re.compile(r"\[[0-9a-f:.*?]+(?:%[\w.-]+)?\](?::[0-9*?]+)?")
 MOST_PORT: Final = 65_535
 # Where work trees lie in a workspace: each is one more copy of what is committed of it.
 TREES: Final = ".worktrees"
+# So many are looked at that lie in each other. Each is a name more to be held against all rules.
+MOST_TREES: Final = 8
 _STARS: Final = re.compile(r"(?:\A|(?<=/))\*{2,}/|\*+")
 # At the beginning of a part, which a piece after ``**/`` must be.
 _PART: Final = "(?<![^/])"
@@ -159,15 +161,58 @@ def path_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
     return (whole, last) if last and last != whole else (whole,)
 
 
-def closing_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
-    """Give the names by which a rule may close a path: in a work tree, at any depth, those that it has there too."""
+def closing_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...] | None:
+    """Give the names by which a rule may close a path: in a work tree, also in those in it, what it is called there.
+
+    None where it lies in more work trees than are looked at: such a path is closed.
+    """
     names = path_names(target, platform=platform)
-    inside = names[0]
+    inside, left = names[0], MOST_TREES
     while inside.startswith(f"{TREES}/"):
+        if not left:
+            return None
+        left -= 1
         inside = inside.split("/", 2)[2] if inside.count("/") > 1 else ""
         if inside:
             names = (*names, inside)
     return names
+
+
+def exec_glob(glob: str, *, platform: Platform = HERE) -> str:
+    """Give a glob of commands in the spelling that `exec_names` has among those of a target."""
+    if platform is Platform.unix:
+        return glob
+    found = _PROGRAM.match(glob)
+    assert found is not None, "it matches nothing too"
+    program, rest = found[0], glob[found.end() :]
+    folded = fold_case(program, platform)
+    # A wildcard behind it may take in the end of the name.
+    return (folded if rest[:1] in ("*", "?") else _without_ending(folded, platform)) + rest
+
+
+def exec_names(target: str, *, platform: Platform = HERE) -> tuple[str, ...]:
+    """Give the names by which a rule may call a command: as it is written, and as the file system finds the program.
+
+    Only the program is one for it; in arguments capitals stay what they are.
+    """
+    if platform is Platform.unix:
+        return (target,)
+    program, blank, rest = target.partition(" ")
+    folded = fold_case(program, platform)
+    spelled = (program, folded, _without_ending(folded, platform))
+    return tuple(dict.fromkeys(f"{each}{blank}{rest}" for each in spelled))
+
+
+# Up to the first wildcard, or the first argument.
+_PROGRAM: Final = re.compile(r"[^*? ]*")
+_ENDINGS: Final = (".exe", ".com", ".bat", ".cmd")
+
+
+def _without_ending(program: str, platform: Platform) -> str:
+    if platform is not Platform.windows:
+        return program
+    plain = program.replace("\\", "/")
+    return next((plain.removesuffix(each) for each in _ENDINGS if plain.endswith(each) and plain != each), plain)
 
 
 def net_glob(glob: str) -> str:

@@ -18,24 +18,47 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import attrs
+
 from actors.agents.shell_line import MOST_CHARACTERS, MOST_COMMANDS, LineRefused, read_line
 
 Argv = tuple[str, ...]
+
+
+@attrs.frozen
+class Wrapping:
+    """What a command runs besides itself.
+
+    ``inner`` are the commands it runs, as far as they can be told; ``opaque``: it
+    may run more than these, perhaps those of ``guessed``, of which only what a rule
+    closes counts. A rule that is meant for exactly this spells the first
+    ``named`` arguments out. ``why`` completes "asks, because it ...".
+    """
+
+    why: str
+    named: int
+    inner: tuple[Argv, ...] = ()
+    opaque: bool = False
+    guessed: tuple[Argv, ...] = ()
 
 # Longer ones are not guessed about: they ask, as all do that cannot be seen through.
 MOST_GUESSED_CHARACTERS: Final = 32_768
 MOST_GUESSED_WORDS: Final = 256
 # So many words that are no options may stand before a command: a file to lock, a user, a process.
-_MOST_BEFORE: Final = 3
+MOST_BEFORE: Final = 3
 _CUTS: Final = re.compile(r"[\n\r;&|(){}`]|\$\(")
 # What may stand before a program, and is none itself.
 _BEFORE: Final = re.compile(
-    r"(?:(?:if|then|else|elif|while|until|do|!|time|exec|command|builtin|eval|[A-Za-z_]\w*=[^\s'\"]*)[ \t]+)*"
+    r"""(?:(?:if|then|else|elif|while|until|do|!|coproc|builtin|eval|time(?:[ \t]+-p)?|command(?:[ \t]+-[pvV]+)?"""
+    r"""|exec(?:[ \t]+-(?:[cl]+|[cl]*a[ \t]*[^\s'"]+))*"""
+    r"""|[A-Za-z_]\w*(?:\[[^][\s'"]*+\])?\+?=(?:[^\s'"]|'[^']*+'|"[^"]*+")*+)[ \t]+)*"""
 )
+# What runs later, or at once, as one text.
+_LATER: Final = re.compile(r"""\b(?:trap|eval)[ \t]+(?:--[ \t]+)?(?:'([^'\n]{1,4096})'|"([^"\n]{1,4096})")""")
 _WORDS: Final = re.compile(r"""(?:(?:[\w./,:=@%+^-]|'[^']*+'|"[^"$`\\]*+")++[ \t]*+)++""", re.ASCII)
 # Nothing runs inside of these; a double quote may hold a substitution.
 _QUOTED: Final = re.compile(r"""'[^'\n]*+'|"[^"$`\\\n]*+\"""")
-_REDIRECTED: Final = re.compile(r"""\d{0,2}[<>]{1,3}[&|]?[ \t]*[^\s;&|<>()'"]++""")
+_REDIRECTED: Final = re.compile(r"""\d{0,2}[<>]{1,3}[&|]?[ \t]*(?:[^\s;&|<>()'"]|'[^'\n]*+'|"[^"\n]*+")++""")
 _HARD: Final = re.compile(r"[\\$#\v\f]")
 
 
@@ -55,6 +78,8 @@ def commands_in(text: str) -> tuple[Argv, ...]:
     if len(text) > MOST_CHARACTERS:
         return ()
     found: list[Argv] = []
+    for one, other in _LATER.findall(text)[:MOST_COMMANDS]:
+        found += read_text(one or other) or ()
     for piece in _CUTS.split(_REDIRECTED.sub(" ", _QUOTED.sub(_without_cuts, text))):
         bare = piece.strip()
         found += read_text(_beginning(bare[_matched(bare) :])) or ()
@@ -99,7 +124,7 @@ def possible_commands(words: Sequence[str]) -> tuple[Argv, ...]:
     if len(words) > MOST_GUESSED_WORDS or sum(map(len, words)) > MOST_GUESSED_CHARACTERS:
         return ()
     plain = [place for place, word in enumerate(words) if word and not word.startswith("-")]
-    rest = [tuple(words[place:]) for place in plain[:_MOST_BEFORE]]
+    rest = [tuple(words[place:]) for place in plain[:MOST_BEFORE]]
     return tuple(dict.fromkeys((*rest, *possible_texts(words))))[: 2 * MOST_COMMANDS]
 
 

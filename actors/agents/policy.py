@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from actors.agents.globs import MOST_CHARACTERS, GlobSet, glob_problem
+from actors.agents.globs import MOST_CHARACTERS, MOST_TREES, GlobSet, glob_problem
 from actors.agents.ports import Act
 from actors.agents.rule_globs import SPELLINGS, rule_glob_problem
 from actors.errors import ConfigError, kind_word
@@ -40,6 +40,7 @@ _NO_LAYERS: Final = (LIMITS_LAYER, RISKY_LAYER)
 _OURS: Final = ("builtin", "child", "provider", "remembered")
 NOT_ASCII: Final = "<host that is not in its ASCII form>"
 TOO_LONG: Final = f"<target over {MOST_CHARACTERS} characters>"
+TOO_DEEP: Final = f"<target in over {MOST_TREES} work trees>"
 
 
 class Effect(StrEnum):
@@ -231,7 +232,8 @@ class Policy:
 
         ``target`` is a resolved path relative to the root (or an absolute one), a
         program or a joined command line, ``host:port``, or the name of an agent.
-        One of over 4,096 characters, or a host that is not in ASCII, is denied by a rule that stands in no file.
+        One of over 4,096 characters, or a host that is not in ASCII, is denied by a rule that stands in no file;
+        where a rule closes anything for the act, so is a path in over eight work trees that lie in each other.
         """
         if act.__class__ is not Act:
             act = Act(act)
@@ -246,6 +248,10 @@ class Policy:
         spelling = SPELLINGS[act]
         names = spelling.names(target)
         closing = names if spelling.closed_by is None else spelling.closed_by(target)
+        if closing is None:
+            if self._closes_some(act):
+                return Decision(Effect.deny, TOO_DEEP, LIMITS_LAYER)
+            closing = names
         for effect in _FROM_STRICT:
             decision = self._first(act, effect, names if effect is Effect.allow else closing)
             if decision is None:
@@ -261,6 +267,9 @@ class Policy:
             if rule is not None:
                 return Decision(effect, rule, layer.name)
         return None
+
+    def _closes_some(self, act: Act) -> bool:
+        return any((act, effect) in layer._table for layer in self.layers for effect in (Effect.deny, Effect.ask))
 
     def _is_opened(self, act: Act, names: tuple[str, ...]) -> bool:
         """Tell whether a rule of somebody who may widen lets through what the default denies."""

@@ -52,6 +52,8 @@ BUILDERS: Final = _names(
     openssl javac nvcc
     """
 )
+# Of these, those whose arguments are targets.
+MAKES: Final = _names("make gmake bmake remake xmake ninja samu")
 # What loads code of a project. A rule that names one of them means just that; one for everything does not.
 RUNNERS: Final = _names(
     """
@@ -73,7 +75,7 @@ REMOTE: Final = _names(
 TAKES_COMMAND: Final = _names(
     """
     npx bunx uvx uv poetry hatch pdm pipenv rye conda mamba micromamba bundle dotenv direnv mise asdf rbenv pyenv
-    nodenv entr watchexec hyperfine nix nix-shell
+    nodenv entr watchexec hyperfine nix nix-shell xcrun
     """
 )
 # What runs programs later, or under other rights.

@@ -27,40 +27,31 @@ from typing import Final
 
 import attrs
 
-from actors.agents.inner_commands import commands_in, possible_commands, possible_texts, read_text, words_of
+from actors.agents.inner_commands import (
+    MOST_BEFORE,
+    Argv,
+    Wrapping,
+    commands_in,
+    possible_commands,
+    possible_texts,
+    read_text,
+    words_of,
+)
 from actors.agents.risky_names import (
     BUILDERS,
     COMPILERS,
-    COMPILERS_TOLD,
     EDITORS,
     ELSEWHERE,
     LANGUAGES,
+    MAKES,
     PACKAGERS,
     REMOTE,
     RUNNERS,
     SHELLS,
     TAKES_COMMAND,
 )
-from actors.agents.shell_line import MOST_COMMANDS
-
-Argv = tuple[str, ...]
-
-
-@attrs.frozen
-class Wrapping:
-    """What a command runs besides itself.
-
-    ``inner`` are the commands it runs, as far as they can be told; ``opaque``: it
-    may run more than these, perhaps those of ``guessed``, of which only what a rule
-    closes counts. A rule that is meant for exactly this spells the first
-    ``named`` arguments out. ``why`` completes "asks, because it ...".
-    """
-
-    why: str
-    named: int
-    inner: tuple[Argv, ...] = ()
-    opaque: bool = False
-    guessed: tuple[Argv, ...] = ()
+from actors.agents.shell_line import MOST_CHARACTERS, MOST_COMMANDS
+from actors.agents.told_programs import TOLD, compiler, find, find_in, git, is_told, names_in, sed, told_behind
 
 
 def program_name(program: str) -> str:
@@ -69,6 +60,8 @@ def program_name(program: str) -> str:
     if name in _KINDS or len(name) > _LONGEST_NAME:
         # Of a longer one there is no program, and looking for its version would take long.
         return name
+    if _LOADER.fullmatch(name):
+        return "ld.so"
     plain = _VERSION.sub("", name) or name
     native = _CROSS.sub("", name)
     spelled = (plain, native, _VERSION.sub("", native), _VARIANT.sub("", native), _BUILT.sub("", native))
@@ -77,6 +70,8 @@ def program_name(program: str) -> str:
 
 _LONGEST_NAME: Final = 255
 _VERSION: Final = re.compile(r"[-_.]?\d[\d.]*$")
+# ld-linux.so.2, ld-musl-x86_64.so.1, ld64.so.2
+_LOADER: Final = re.compile(r"ld(?:64|[-_.][\w.+-]*)?\.so(?:\.[\d.]+)?")
 # x86_64-linux-gnu-gcc
 _CROSS: Final = re.compile(r"^[a-z0-9_]+(?:-[a-z0-9_]+)?-linux-(?:gnu|musl)[a-z0-9]*-")
 # bash-static, vim.basic
@@ -183,70 +178,79 @@ def _after_variables(argv: Argv) -> tuple[Argv, ...]:
     return (argv[begin:],) if begin < len(argv) else ()
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 _PREFIXES: Final[Mapping[str, _Prefix]] = {
-    "nice": _Prefix(valued=_set("-n --adjustment")),
+    "nice": _Prefix(valued=names_in("-n --adjustment")),
     "nohup": _Prefix(),
-    "setsid": _Prefix(flags=_set("-c -f -w --ctty --fork --wait")),
-    "stdbuf": _Prefix(valued=_set("-i -o -e --input --output --error")),
-    "ionice": _Prefix(flags=_set("-t --ignore"), valued=_set("-c -n --class --classdata")),
+    "setsid": _Prefix(flags=names_in("-c -f -w --ctty --fork --wait")),
+    "stdbuf": _Prefix(valued=names_in("-i -o -e --input --output --error")),
+    "ionice": _Prefix(flags=names_in("-t --ignore"), valued=names_in("-c -n --class --classdata")),
     "timeout": _Prefix(
-        flags=_set("-v --verbose --foreground --preserve-status"),
-        valued=_set("-k -s --kill-after --signal"),
+        flags=names_in("-v --verbose --foreground --preserve-status"),
+        valued=names_in("-k -s --kill-after --signal"),
         operands=1,
     ),
     "time": _Prefix(
-        flags=_set("-p -v -a -q --portability --verbose --append --quiet"), valued=_set("-f -o --format --output")
+        flags=names_in("-p -v -a -q --portability --verbose --append --quiet"),
+        valued=names_in("-f -o --format --output"),
     ),
-    "command": _Prefix(flags=_set("-p")),
+    "command": _Prefix(flags=names_in("-p")),
     "exec": _Prefix(),
     "builtin": _Prefix(),
-    "unbuffer": _Prefix(flags=_set("-p")),
+    "unbuffer": _Prefix(flags=names_in("-p")),
     "fakeroot": _Prefix(alone=True),
     "catchsegv": _Prefix(),
     **dict.fromkeys(("linux32", "linux64", "i386", "x86_64", "uname26"), _Prefix(alone=True)),
-    "choom": _Prefix(valued=_set("-n --adjust")),
-    "uclampset": _Prefix(flags=_set("-a -R"), valued=_set("-m -M")),
+    "choom": _Prefix(valued=names_in("-n --adjust")),
+    "uclampset": _Prefix(flags=names_in("-a -R"), valued=names_in("-m -M")),
     "runcon": _Prefix(operands=1),
     "dbus-run-session": _Prefix(),
     "chronic": _Prefix(),
-    "ifne": _Prefix(flags=_set("-n")),
+    "ifne": _Prefix(flags=names_in("-n")),
     "gosu": _Prefix(why="runs another program as another user", operands=1),
     "su-exec": _Prefix(why="runs another program as another user", operands=1),
     "setarch": _Prefix(operands=1),
-    "taskset": _Prefix(flags=_set("-a --all-tasks"), operands=1),
-    "chrt": _Prefix(flags=_set("-b -f -i -o -r"), operands=1),
+    "taskset": _Prefix(flags=names_in("-a --all-tasks"), operands=1),
+    "chrt": _Prefix(flags=names_in("-b -f -i -o -r"), operands=1),
     "prlimit": _Prefix(),
     "chroot": _Prefix(why="runs another program in another root", operands=1),
     # What it writes to with -o may be a command; it is not listed, so it is opaque.
-    "strace": _Prefix(flags=_set("-f -ff -c -C -q -qq -v -x -y"), valued=_set("-e -s -p -O")),
-    "ltrace": _Prefix(flags=_set("-f -c -S"), valued=_set("-e -o -s")),
+    "strace": _Prefix(flags=names_in("-f -ff -c -C -q -qq -v -x -y"), valued=names_in("-e -s -p -O")),
+    "ltrace": _Prefix(flags=names_in("-f -c -S"), valued=names_in("-e -o -s")),
     "sudo": _Prefix(
         why="runs another program as another user",
-        flags=_set("-n -E -H -S -k -b --non-interactive --preserve-env --set-home --stdin"),
-        valued=_set("-u -g -h -p -C -r -t --user --group --prompt"),
+        flags=names_in("-n -E -H -S -k -b --non-interactive --preserve-env --set-home --stdin"),
+        valued=names_in("-u -g -h -p -C -r -t --user --group --prompt"),
     ),
-    "doas": _Prefix(why="runs another program as another user", flags=_set("-n"), valued=_set("-u")),
+    "doas": _Prefix(why="runs another program as another user", flags=names_in("-n"), valued=names_in("-u")),
     "xargs": _Prefix(
         why="runs another program, with arguments that it reads",
         # The last two take a value only behind "=", and stand below for that.
-        flags=_set(
+        flags=names_in(
             "-0 -r -t -x -p --null --no-run-if-empty --verbose --exit --interactive --open-tty --replace --max-lines"
         ),
-        valued=_set(
+        valued=names_in(
             "-n -P -I -L -d -a -E -s --max-args --max-procs --max-lines --replace --delimiter --arg-file --max-chars"
         ),
         feeds=True,
     ),
-    "busybox": _Prefix(why="is many programs in one"),
-    "toybox": _Prefix(why="is many programs in one"),
+    **dict.fromkeys(("busybox", "toybox", "sbase-box", "ubase-box"), _Prefix(why="is many programs in one")),
 }
+_MANY: Final = _Prefix(why="is many programs in one")
+
+
+def _coreutils(argv: Argv) -> Wrapping | None:
+    """Judge what is all of coreutils: an option names the program, or the first argument does."""
+    name, sign, program = "".join(argv[1:2]).partition("=")
+    if not (sign and program and name.startswith("--")):
+        return _MANY(argv)
+    # Of a script its own path stands between.
+    scripts = ((program, *argv[3:]),) if name.endswith("-shebang") else ()
+    return Wrapping("is many programs in one", 2, inner=((program, *argv[2:]),), guessed=scripts)
+
+
 
 _ENV: Final = _Prefix(
-    flags=_set("-i -0 -v --ignore-environment --null --debug"), valued=_set("-u --unset -C --chdir -a --argv0")
+    flags=names_in("-i -0 -v --ignore-environment --null --debug"), valued=names_in("-u --unset -C --chdir -a --argv0")
 )
 # Alone, behind flags, or with the text in the same word.
 _SPLIT: Final = re.compile(r"-[i0v]*S")
@@ -301,12 +305,12 @@ def _env(argv: Argv) -> Wrapping | None:
 
 # They read a line of our language as we do; others have quotes and expansions of their own.
 _READ_ALIKE: Final = ("sh", "bash", "rbash", "dash", "ash", "ksh", "mksh")
-_SHELL_FLAGS: Final = _set("--login --posix --norc --noprofile --restricted --verbose")
+_SHELL_FLAGS: Final = names_in("--login --posix --norc --noprofile --restricted --verbose")
 
 
 def _shell(argv: Argv) -> Wrapping:
     """Look for the line of ``sh -c``. Anything else is a script, or reads one."""
-    commands, at = False, 1
+    commands, at, told = False, 1, list[str]()
     while at < len(argv) and argv[at][:1] in ("-", "+") and argv[at] not in ("-", "--"):
         option = argv[at]
         if option.startswith("--"):
@@ -318,13 +322,16 @@ def _shell(argv: Argv) -> Wrapping:
             return Wrapping(why, at + 1, guessed=possible_texts(argv[at:]), opaque=True)
         else:
             commands = commands or (option[0] == "-" and "c" in option)
+            # fish -C
+            told += argv[at + 1 : at + 2] if "C" in option else ()
             # The value of -o stands after it.
             at += option.count("o") + option.count("O")
         at += 1
     if at < len(argv) and argv[at] in ("-", "--"):
         at += 1
     if not commands or at >= len(argv):
-        return Wrapping("is a shell that reads what to do from elsewhere", min(at + 1, len(argv)), opaque=True)
+        why = "is a shell that reads what to do from elsewhere"
+        return Wrapping(why, min(at + 1, len(argv)), guessed=possible_texts(told), opaque=True)
     read = read_text(argv[at])
     if read is None:
         why = "is a shell, with a line that cannot be read here"
@@ -348,193 +355,12 @@ def _language(argv: Argv) -> Wrapping | None:
         named += 1
     # `-m` runs the module that follows, and a script is one by itself; code needs no more than its option.
     named += 2 if named < len(argv) and argv[named] == "-m" else 1
-    return Wrapping("runs code of another language", min(named, len(argv)), opaque=True)
+    # Of debuggers and data bases: !rm x, shell rm x, .system rm x
+    texts = [found[1] for word in argv[1:MOST_COMMANDS] if (found := _ESCAPE.match(word))]
+    return Wrapping("runs code of another language", min(named, len(argv)), guessed=possible_texts(texts), opaque=True)
 
 
-# ── programs that may be told to run others ─────────────────────────────────
-
-
-def _find(argv: Argv) -> Wrapping | None:
-    inner: list[Argv] = []
-    at, named = 1, 0
-    while at < len(argv):
-        if argv[at] in ("-exec", "-execdir", "-ok", "-okdir"):
-            end = next((place for place in range(at + 1, len(argv)) if _ends_command(argv, place)), len(argv))
-            if end == at + 1 or len(inner) >= MOST_COMMANDS:
-                return Wrapping("runs another program", len(argv), tuple(inner), opaque=True)
-            inner.append(argv[at + 1 : end])
-            at, named = end, at + 2
-        at += 1
-    if not inner:
-        return None
-    # What takes the place of {} is not seen here.
-    fed = any("{}" in word for command in inner for word in command)
-    return Wrapping("runs another program on what it finds", named, tuple(inner), opaque=fed)
-
-
-def _ends_command(argv: Argv, place: int) -> bool:
-    # Only behind {} a + is the end: elsewhere it is an argument like others, and would hide what follows.
-    return argv[place] == ";" or argv[place - 1 : place + 1] == ("{}", "+")
-
-
-def _find_in(argv: Argv) -> Wrapping | None:
-    """Judge `fd`: all after -x is a command."""
-    for at, word in enumerate(argv[1:], 1):
-        if _is_told(word, _set("x X"), _set("--exec --exec-batch")):
-            plain = word in ("-x", "-X", "--exec", "--exec-batch")
-            # In one word with its program, or behind other letters.
-            inner = (argv[at + 1 :],) if plain and argv[at + 1 :] else ()
-            guessed = () if inner else possible_commands(argv[at:])
-            named = min(at + 2, len(argv))
-            return Wrapping("runs another program on what it finds", named, inner, opaque=True, guessed=guessed)
-    return None
-
-
-@attrs.frozen
-class _Told:
-    """A program that runs another one only when one of these options says so."""
-
-    short: frozenset[str]
-    long: frozenset[str]
-    # Whether the first argument is letters of options without a dash.
-    bundle: bool = False
-
-    def __call__(self, argv: Argv) -> Wrapping | None:
-        """Look for such an option."""
-        for at, word in enumerate(argv[1:], 1):
-            if at == 1 and self.bundle and not word.startswith("-"):
-                word = f"-{word}"
-            if _is_told(word, self.short, self.long):
-                # Its value stands in the word, or in the next one; behind letters without a dash, later.
-                told = possible_texts(argv[at : at + (4 if self.bundle else 2)])
-                return Wrapping(f"is told to run another program ({word[:40]})", at + 1, guessed=told, opaque=True)
-        return None
-
-
-def _is_told(word: str, short: frozenset[str], long: frozenset[str]) -> bool:
-    if word.startswith("--"):
-        name = word.partition("=")[0]
-        # Long options may be shortened, to one letter where no other begins with it (git ls-remote --u=...).
-        return len(name) > 2 and any(each.startswith(name) for each in long)
-    # Short ones may stand together, or hold their value; better one too many.
-    return word.startswith("-") and any(letter in word[1:] for letter in short)
-
-
-_TOLD: Final[Mapping[str, _Told]] = {
-    "tar": _Told(
-        # T: the lines of a list of files may be options.
-        _set("I F T"),
-        _set(
-            "--to-command --checkpoint-action --use-compress-program --info-script --new-volume-script --rsh-command "
-            "--rmt-command --files-from"
-        ),
-        bundle=True,
-    ),
-    "bsdtar": _Told(_set("I"), _set("--use-compress-program"), bundle=True),
-    "rsync": _Told(_set("e"), _set("--rsh --rsync-path")),
-    "sort": _Told(frozenset(), _set("--compress-program")),
-    "zip": _Told(_set("T"), _set("--unzip-command")),
-    "split": _Told(frozenset(), _set("--filter")),
-    "wget": _Told(_set("e"), _set("--use-askpass --execute --config")),
-    "rg": _Told(frozenset(), _set("--pre --hostname-bin")),
-    "install": _Told(_set("s"), _set("--strip-program")),
-    "diff3": _Told(frozenset(), _set("--diff-program")),
-    "sdiff": _Told(_set("o"), _set("--diff-program --output")),
-    "cpio": _Told(frozenset(), _set("--rsh-command")),
-    "patch": _Told(_set("e"), _set("--ed")),
-    "fzf": _Told(frozenset(), _set("--preview --bind --become")),
-    "ag": _Told(frozenset(), _set("--pager")),
-    "ack": _Told(frozenset(), _set("--pager --ackrc")),
-    "bat": _Told(frozenset(), _set("--pager")),
-}
-
-
-def _compiler(argv: Argv) -> Wrapping | None:
-    """Judge a compiler or linker: some options load code, name another program, or hold more options."""
-    for at, word in enumerate(argv[1:], 2):
-        if word.startswith(COMPILERS_TOLD):
-            return Wrapping(f"is told to run another program ({word[:40]})", at, opaque=True)
-    return None
-
-
-# One command of print, delete or substitute, without the flag that runs what comes out.
-_ADDRESS: Final = r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\d+|\$|/[^/\\\n]*/))?"
-_SED_SAFE: Final = re.compile(rf"{_ADDRESS}(?:[pd=]|s([/|#,:@])(?:(?!\1)[^\\\n])*\1(?:(?!\1)[^\\\n])*\1[gpiI0-9]*)")
-
-_SED_RUNS: Final = re.compile(r"(?:^|[;\n{/$0-9!])[ \t]*e[ \t]+([^\n]{1,4096})")
-
-
-def _sed(argv: Argv) -> Wrapping | None:
-    """Judge sed: its scripts may run commands and write files, unless it is told not to."""
-    scripts, at, given = [], 1, False
-    while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-", "--"):
-        word = argv[at]
-        if word == "--sandbox":
-            # Only where it is an option: elsewhere it may be the name of a file.
-            return None
-        if word in ("-e", "--expression") and at + 1 < len(argv):
-            scripts.append(argv[at + 1])
-            given, at = True, at + 1
-        elif re.fullmatch(r"-[nErsuz]+|-i|--quiet|--silent|--regexp-extended|--in-place", word) is None:
-            return Wrapping("may be told by its script to run other programs", at + 1, opaque=True)
-        at += 1
-    if at < len(argv) and not given:
-        scripts.append(argv[at])
-    # An option may stand behind the script too.
-    late = any(word.startswith("-") and word != "-" for word in argv[at:])
-    if not late and scripts and all(_SED_SAFE.fullmatch(script) for script in scripts):
-        return None
-    texts = [text for script in scripts[:MOST_COMMANDS] for text in _SED_RUNS.findall(script)]
-    told = tuple(command for text in texts[:MOST_COMMANDS] for command in commands_in(text))
-    why = "may be told by its script to run other programs"
-    return Wrapping(why, min(at + 1, len(argv)), guessed=told[:MOST_COMMANDS], opaque=True)
-
-
-# ── git ─────────────────────────────────────────────────────────────────────
-
-# What a subcommand that is not here runs cannot be told: it may be an alias, or a program of that name.
-_GIT_SAFE: Final = _set(
-    "add am apply archive blame branch cat-file check-attr check-ignore check-ref-format checkout cherry cherry-pick "
-    "clean commit count-objects describe diff diff-files diff-index diff-tree fetch format-patch for-each-ref fsck gc "
-    "grep hash-object init log ls-files ls-tree merge merge-base mv name-rev notes pull push range-diff rebase "
-    "reflog remote reset restore rev-list rev-parse revert rm shortlog show show-branch show-ref sparse-checkout stash "
-    "status switch symbolic-ref tag verify-commit verify-tag version whatchanged worktree write-tree clone ls-remote"
-)
-_GIT_TOLD: Final = _set(
-    "--upload-pack --receive-pack --exec --extcmd --open-files-in-pager --ext-diff --textconv --config --config-env "
-    "--template --strategy --editor --tool"
-)
-_GIT_GLOBAL: Final = _set("--no-pager -P --no-replace-objects --literal-pathspecs --no-optional-locks --version -v -h")
-_GIT_SHORT: Final[Mapping[str, str]] = {
-    "rebase": "x", "grep": "O", "clone": "uc", "difftool": "x", "merge": "s", "pull": "s", "cherry-pick": "sS",
-}  # fmt: skip
-
-
-def _git(argv: Argv) -> Wrapping | None:
-    at = 1
-    while at < len(argv) and argv[at].startswith("-"):
-        if argv[at] not in _GIT_GLOBAL:
-            # -c, --exec-path, -C, --git-dir ...: a configuration names programs, and any directory may hold one.
-            why = f"takes a configuration from elsewhere ({argv[at][:40]})"
-            return Wrapping(why, min(at + 2, len(argv)), guessed=_configured(argv[at:]), opaque=True)
-        at += 1
-    if at >= len(argv):
-        return None
-    if argv[at] not in _GIT_SAFE:
-        guessed = possible_commands(argv[at + 1 :])
-        return Wrapping(f"may run a program by {argv[at][:40]!r}", min(at + 2, len(argv)), guessed=guessed, opaque=True)
-    short = frozenset(_GIT_SHORT.get(argv[at], ""))
-    for place, word in enumerate(argv[at + 1 :], at + 1):
-        if _is_told(word, short, _GIT_TOLD) or "ext::" in word or word.startswith("fd::"):
-            told = possible_texts(argv[place : place + 2])
-            return Wrapping(f"is told to run another program ({word[:40]})", place + 1, guessed=told, opaque=True)
-    return None
-
-
-def _configured(argv: Argv) -> tuple[Argv, ...]:
-    """Give the commands that settings on the line of git name: of each -c, and what the last of them may call."""
-    settings = [argv[place + 1] for place, word in enumerate(argv[:-1]) if word == "-c" and place < MOST_COMMANDS]
-    return possible_texts([each for each in settings if "=" in each])
+_ESCAPE: Final = re.compile(r"[.\\]?(?:!|(?:shell|system)\s)\s*(.{1,4096})", re.DOTALL)
 
 
 # ── all of them ─────────────────────────────────────────────────────────────
@@ -544,19 +370,77 @@ def _package(argv: Argv) -> Wrapping | None:
     if len(argv) == 2 and argv[1] in _HARMLESS:
         return None
     # `npm run build`: the script is the third word.
-    return Wrapping("runs scripts of the project", min(3, len(argv)), opaque=True)
+    guessed = _behind_verbs(argv, _EXECUTES) + _behind_options(argv)
+    return Wrapping("runs scripts of the project", min(3, len(argv)), guessed=guessed, opaque=True)
 
 
 def _builder(argv: Argv) -> Wrapping | None:
     if len(argv) == 2 and argv[1] in _HARMLESS:
         return None
-    return Wrapping("runs what files of the project say", min(2, len(argv)), opaque=True)
+    guessed = _behind_verbs(argv, _EXECUTES_TOO) + _behind_options(argv)
+    return Wrapping("runs what files of the project say", min(2, len(argv)), guessed=guessed, opaque=True)
+
+
+def _make(argv: Argv) -> Wrapping | None:
+    """Judge `make`: what follows its options is nearly always a target or a file; SHELL=... is a program."""
+    found = _builder(argv)
+    guessed = possible_texts([word for word in argv[1:] if "=" in word])
+    return None if found is None else attrs.evolve(found, guessed=guessed)
+
+
+# Behind these words a command stands; `run` of a package manager is followed by a script.
+_EXECUTES: Final = ("exec", "x", "dlx", "explore")
+_EXECUTES_TOO: Final = (*_EXECUTES, "run", "cmd", "shell")
+
+
+def _behind_verbs(argv: Argv, verbs: Sequence[str]) -> tuple[Argv, ...]:
+    place = next((place for place, word in enumerate(argv[1:], 2) if word in verbs), len(argv))
+    return possible_commands(argv[place:])
+
+
+def _behind_options(argv: Argv) -> tuple[Argv, ...]:
+    """Guess the commands that options name: in their own word, in the next one, or in all that follow."""
+    places = [place for place, word in enumerate(argv[1:], 1) if word.startswith("-")][:MOST_COMMANDS]
+    texts = possible_texts([word for place in places for word in argv[place : place + 2]])
+    rest = [tuple(argv[place + 1 :]) for place in places[:MOST_BEFORE] if place + 1 < len(argv)]
+    return tuple(dict.fromkeys((*texts, *(words for words in rest if words[0] and words[0][0] != "-"))))
 
 
 def _editor(argv: Argv) -> Wrapping:
-    # vi -c '!rm x'
-    texts = possible_texts([word for word in argv[1:] if "!" in word])
-    return Wrapping("lets whoever uses it run other programs", min(2, len(argv)), guessed=texts, opaque=True)
+    texts = list[str]()
+    for place, word in enumerate(argv[1:], 1):
+        # vi -c ':!rm x', less '+!rm x'
+        texts += word.split("!")[1 : MOST_COMMANDS] if len(word) <= MOST_CHARACTERS else ()
+        # man -P 'rm x'
+        if is_told(word, _EDITOR_TOLD, _EDITOR_TOLD_LONG):
+            texts += told_behind(argv[place : place + 2], _EDITOR_TOLD)
+    told = possible_texts(texts)
+    return Wrapping("lets whoever uses it run other programs", min(2, len(argv)), guessed=told, opaque=True)
+
+
+_EDITOR_TOLD: Final = names_in("P H c e")
+_EDITOR_TOLD_LONG: Final = names_in("--pager --html --cmd --command --eval --execute")
+
+
+def _socat(argv: Argv) -> Wrapping:
+    """Judge `socat`: EXEC:command,options and SYSTEM:line are addresses, and two may be joined to one."""
+    texts = [text for word in argv[1:] if len(word) <= MOST_CHARACTERS for text in _ADDRESSES.split(word)]
+    return Wrapping("runs programs", min(2, len(argv)), guessed=possible_texts(texts), opaque=True)
+
+
+_ADDRESSES: Final = re.compile(r"[:,\"']|!!")
+
+
+def _remote(argv: Argv) -> Wrapping:
+    """Judge what runs a program elsewhere, which is none of ours; a proxy that it names is one here."""
+    places = [place for place, word in enumerate(argv[1:], 1) if is_told(word, _PROXY, frozenset())]
+    texts = [text for place in places[:MOST_COMMANDS] for text in told_behind(argv[place : place + 2], _PROXY)]
+    # -o 'ProxyCommand rm x', with a blank in place of the sign
+    texts += [text.partition(" ")[2] for text in texts]
+    return Wrapping("runs programs elsewhere", min(2, len(argv)), guessed=possible_texts(texts), opaque=True)
+
+
+_PROXY: Final = names_in("o S")
 
 
 _Kind = Callable[[Argv], Wrapping | None]
@@ -564,25 +448,27 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     **dict.fromkeys(LANGUAGES, _language),
     **dict.fromkeys(SHELLS, _shell),
     **dict.fromkeys(BUILDERS, _builder),
+    **dict.fromkeys(MAKES, _make),
     **dict.fromkeys(PACKAGERS, _package),
     **dict.fromkeys(TAKES_COMMAND, _searched("runs programs of the project", 2)),
     **dict.fromkeys(ELSEWHERE, _searched("runs programs later or under other rights", 2)),
-    # What is run on another machine is none of ours.
-    **dict.fromkeys(REMOTE, _opaque("runs programs elsewhere", 2)),
+    **dict.fromkeys(REMOTE, _remote),
     **dict.fromkeys(RUNNERS, _opaque("runs code of the project", 1)),
-    **dict.fromkeys(COMPILERS, _compiler),
+    **dict.fromkeys(COMPILERS, compiler),
     **dict.fromkeys(EDITORS, _editor),
     **_PREFIXES,
-    **_TOLD,
+    **TOLD,
+    **dict.fromkeys(("coreutils", "uu-coreutils", "uu_coreutils", "uutils"), _coreutils),
+    "socat": _socat,
     "env": _env,
     "watch": _watch,
-    "find": _find,
-    "gfind": _find,
-    "fd": _find_in,
-    "fdfind": _find_in,
-    "sed": _sed,
-    "gsed": _sed,
-    "git": _git,
+    "find": find,
+    "gfind": find,
+    "fd": find_in,
+    "fdfind": find_in,
+    "sed": sed,
+    "gsed": sed,
+    "git": git,
 }
 # A test walks them: each name must be the one that `program_name` gives.
 RISKY_NAMES: Final = frozenset(_KINDS)

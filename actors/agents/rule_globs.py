@@ -17,6 +17,8 @@ import attrs
 
 from actors.agents.globs import (
     closing_names,
+    exec_glob,
+    exec_names,
     glob_problem,
     net_glob,
     net_glob_problem,
@@ -93,8 +95,8 @@ class Spelling:
     glob: Callable[[str], str]
     names: Callable[[str], tuple[str, ...]]
     problem: Callable[[str], str | None]
-    # What closes is held against more names than what opens.
-    closed_by: Callable[[str], tuple[str, ...]] | None = None
+    # What closes is held against more names than what opens; None for a target that is closed by itself.
+    closed_by: Callable[[str], tuple[str, ...] | None] | None = None
 
 
 _PATHS: Final = Spelling(path_glob, path_names, _path_problem, closing_names)
@@ -102,7 +104,8 @@ SPELLINGS: Final[dict[Act, Spelling]] = {
     Act.read: _PATHS,
     Act.write: _PATHS,
     Act.net: Spelling(net_glob, net_names, net_glob_problem),
-    # Never normalised: a program is what the operator wrote, an agent is its name.
-    Act.exec: Spelling(_as_written, _only_itself, _exec_problem),
+    # A program is what the operator wrote, where the file system does not take other letters for the same.
+    Act.exec: Spelling(exec_glob, exec_names, _exec_problem),
+    # An agent is its name.
     Act.spawn: Spelling(_as_written, _only_itself, set_problem),
 }

@@ -201,17 +201,17 @@ class FileRules:
 
     def readable(self, name: str, *, is_directory: bool = False) -> bool:
         """Tell whether a file may be read. A directory is open unless a rule closes it: it holds only names."""
-        if _fits(self._unread, closing_names(name)):
+        if _closes(self._unread, name):
             return False
         return is_directory or not self.is_closed or _fits(self._opened, path_names(name))
 
     def writable(self, name: str) -> bool:
         """Tell whether no rule keeps a file from being written."""
-        return not _fits(self._unwritten, closing_names(name))
+        return not _closes(self._unwritten, name)
 
     def keeps_all_in(self, directory: str) -> bool:
         """Tell whether rules keep all in a directory, whatever it is called, from being written."""
-        return all(_fits(self._unwritten, closing_names(f"{directory}/{name}")) for name in _ANY_NAMES)
+        return all(_closes(self._unwritten, f"{directory}/{name}") for name in _ANY_NAMES)
 
     def is_hidden_anywhere(self, name: str) -> bool:
         """Tell whether what keeps a file from being read would do so wherever it lay."""
@@ -236,6 +236,14 @@ class FileRules:
 
 def _set(globs: Sequence[str]) -> GlobSet:
     return GlobSet(tuple(dict.fromkeys(map(path_glob, globs))))
+
+
+def _closes(globs: GlobSet, name: str) -> bool:
+    """Tell whether a rule closes a path: by a name that it has, or since it lies deeper than names are looked at."""
+    if not globs.globs:
+        return False
+    names = closing_names(name)
+    return names is None or globs.first(names) is not None
 
 
 def _fits(globs: GlobSet, names: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.globs import GlobSet, path_glob, path_names
+from actors.agents.globs import GlobSet, exec_glob, exec_names, path_glob, path_names
 from actors.agents.platform_names import (
     Platform,
     fold_glob,
@@ -132,3 +132,29 @@ def test_the_guard_asks_for_the_platform_it_is_on(tmp_path) -> None:
             Workspace(str(tmp_path), platform=WINDOWS).resolve(asked)
     with pytest.raises(ToolFailed, match="invisible"):
         Workspace(str(tmp_path), platform=MACOS).resolve("a\u200cb")
+
+
+PROGRAMS = [
+    ("rm", "RM"), ("rm*", "RM x"), ("RM", "rm"), ("Rm *", "rM x"), ("RM*", "rm -r x"), ("/Bin/rm", "/bin/RM"), ("*rm x", "RM x"), ("git commit -S*", "GIT commit -S"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("glob", "target"), PROGRAMS)
+def test_a_program_is_compared_as_the_file_system_does(glob, target):
+    """Where it takes capitals for small letters, another spelling starts the same program; elsewhere it is another file."""
+    for platform in (MACOS, WINDOWS):
+        assert GlobSet((exec_glob(glob, platform=platform),)).first(exec_names(target, platform=platform)) == 0
+    assert GlobSet((exec_glob(glob, platform=UNIX),)).first(exec_names(target, platform=UNIX)) is None
+
+
+@pytest.mark.parametrize(("glob", "target"), [("rm", "rm.exe"), ("rm *", "RM.EXE x"), ("rm.exe", "rm"), ("rm.exe *", "rm x"), ("rm.e*", "rm.exe"), ("C:/x/rm", "c:\\x\\RM.cmd")])
+def test_what_windows_adds_to_the_name_of_a_program_hides_it_from_no_rule(glob, target):
+    assert GlobSet((exec_glob(glob, platform=WINDOWS),)).first(exec_names(target, platform=WINDOWS)) == 0
+
+
+@pytest.mark.parametrize(("glob", "target"), [("git commit -S*", "git commit -s"), ("rm X", "rm x"), ("*RM x", "a rm x"), ("rm.exe*", "rmdir"), ("*X", "rm x")])
+def test_in_arguments_capitals_stay_what_they_are(glob, target):
+    for platform in (UNIX, MACOS, WINDOWS):
+        assert GlobSet((exec_glob(glob, platform=platform),)).first(exec_names(target, platform=platform)) is None
+        # As it is written it is itself everywhere.
+        assert GlobSet((exec_glob(glob, platform=platform),)).first(exec_names(glob.replace("*", "a"), platform=platform)) == 0

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.globs import MOST_CHARACTERS
+from actors.agents.globs import MOST_CHARACTERS, MOST_TREES, closing_names
 from actors.agents.policy import (
     MOST_RULES,
     NOT_ASCII,
+    TOO_DEEP,
     TOO_LONG,
     Decision,
     Defaults,
@@ -22,6 +23,7 @@ from actors.agents.policy import (
 )
 from actors.agents.ports import Act
 from actors.errors import ConfigError
+from actors.testing.effort import count_calls
 
 RANK = {"allow": 0, "ask": 1, "deny": 2}
 
@@ -454,8 +456,31 @@ def test_what_may_not_be_read_may_not_be_read_of_a_work_tree_and_what_may_does_n
 def test_what_is_closed_by_its_place_is_closed_in_work_trees_at_any_depth(act):
     policy = Policy.permissive().layer("op")
     policy = (policy.deny_read("src/*").ask_read("b") if act is Act.read else policy.deny_write("src/*").ask_write("b")).deny_write("src/*")
-    for tree in ("", ".worktrees/w-1/", ".worktrees/w-1/.worktrees/w-2/", ".worktrees/w/" * 9):
+    for tree in ("", ".worktrees/w-1/", ".worktrees/w-1/.worktrees/w-2/", ".worktrees/w/" * MOST_TREES):
         assert [policy.explain(act, f"{tree}{name}").effect.value for name in ("src/a", "src/x/y", "b", "c")] == ["deny", "deny", "ask", "allow"]
     # What no tree is has no names of one: neither the folder, nor a tree itself, nor one that lies elsewhere.
     for path in (".worktrees", ".worktrees/src", "old/.worktrees/w/src/a", ".worktreesx/w/src/a", "x/src/a"):
         assert policy.explain(act, path).effect is Effect.allow
+
+
+@pytest.mark.parametrize("act", [Act.read, Act.write])
+def test_a_path_in_more_work_trees_than_are_looked_at_is_closed_where_anything_is(act):
+    deep = ".worktrees/w/" * (MOST_TREES + 1) + "a"
+    closes, opens = Policy.permissive().layer("op").deny_read("src/*").ask_write("src/*"), Policy.permissive().layer("op").allow_read("*")
+    assert closes.explain(act, deep) == Decision(Effect.deny, TOO_DEEP, "limits")
+    assert closes.explain(act, f"x/{deep}").effect is opens.explain(act, deep).effect is Effect.allow
+    assert closes.contain(Policy.permissive().layer("child").allow_read("*")).explain(act, deep).effect is Effect.deny
+
+
+@pytest.mark.parametrize("part", [".worktrees/x/", ".worktrees/", ".worktrees//", "q/", ".worktrees/xx/y/"])
+def test_a_path_of_many_work_trees_is_held_against_a_few_names_however_long_it_is(part):
+    names = {length: closing_names(part * length + "a") or () for length in (30, 300)}
+    assert max(map(len, names.values())) <= MOST_TREES + 2
+    policy = Policy.permissive().layer("op").deny_read("src/*")
+    made = {}
+    for length in (30, 300):
+        policy.explain(Act.read, part * length)
+        with count_calls() as calls:
+            policy.explain(Act.read, f"{part * length}a")
+        made[length] = calls.made
+    assert made[300] <= made[30], made

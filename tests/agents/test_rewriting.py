@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.agents.model_input import MOST_ARGUMENTS
-from actors.agents.ports import ApprovalState, Observation, ObservationKind, ToolCall, ToolSpec
+from actors.agents.ports import ApprovalState, Completion, Observation, ObservationKind, ToolCall, ToolSpec
 from actors.agents.rewriting import (
     MOST_VALUES,
     TOLD_CHARS,
     Rewriting,
+    came_to,
     changed_keys,
     difference,
     mistake,
@@ -24,6 +25,7 @@ from actors.agents.rewriting import (
 from actors.agents.roster import Agents
 from actors.agents.secret_values import Redactor
 from actors.agents.spawning import spawn_spec
+from actors.agents.step_rows import step_facts
 from actors.tools.toolbox import builtin_tools
 
 CALL = ToolCall("write_file", '{"path": "a.txt", "content": "1"}')
@@ -201,3 +203,13 @@ def test_what_is_told_is_bounded_and_never_silent(before: Mapping[str, Any], aft
 def test_a_tool_of_any_schema_can_be_looked_at() -> None:
     spec = ToolSpec("x", "", {})
     assert to_text({"a": [1, {"b": None}]}, ToolCall("x", "{}"), spec, NONE) == '{"a": [1, {"b": null}]}'
+
+
+def test_of_a_changed_call_that_failed_an_event_tells_why_and_not_what_was_changed() -> None:
+    ran = ToolCall("x", json.dumps({"patch": "garbage" * 100}))
+    news = difference(ToolCall("x", "{}"), ran)
+    assert came_to(f"{news}\nit fits nowhere\n") == "it fits nowhere\n" and came_to("it fits") == "it fits"
+    assert came_to(news) == news
+    failed = Observation(ObservationKind.error, "x", f"{news}\nit fits nowhere")
+    facts = step_facts(1, Completion("", (ran,)), [failed], 0)
+    assert facts["failed"] == [{"tool": "x", "text": "it fits nowhere"}]
