@@ -18,6 +18,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
+
 from actors.agents.entry_text import bounded
 from actors.errors import ToolFailed
 from actors.tools.process import OUTPUT_BYTES, Finished, Status
@@ -112,11 +114,14 @@ class Git:
         Cancellation: as `run`.
 
         Raises:
-            ToolFailed: as `must`; with the complaint, for which it is run once more.
+            ToolFailed: as `must`; with the complaint, for which it is run once more if it ended by itself.
         """
         finished = await self.run(*arguments, at=at, stderr=subprocess.DEVNULL, **options)
         if went_well(finished):
             return finished
+        if finished.status is not Status.exited:
+            # It would take as long once more, and has complained of nothing. What it has printed is names.
+            raise self.failed(what, attrs.evolve(finished, output=""))
         loud = await self.run(*arguments, at=at, **options)
         raise self.failed(what, finished if went_well(loud) else loud)
 

@@ -34,6 +34,12 @@ _READ_IN: Final = ("refs", "logs", "info", "reftable", "rebase-merge", "rebase-a
 _READ_BY_GIT: Final = frozenset({".gitattributes", ".gitignore", ".gitmodules"})
 # So many entries of a workspace are looked at for them; beyond, the time-out of the call holds.
 MOST_LOOKED_AT: Final = 5_000
+# Of those, so many of one repository that lies below.
+_MOST_BELOW: Final = 1_000
+_NAMES_ANOTHER: Final = b"gitdir: "
+_LONGEST_PATH: Final = 4_096
+# What is in the folder of work trees, so that git passes all of it by.
+ALL_IGNORED: Final = "*\n"
 
 
 def whole_repository(workspace: Workspace) -> str:
@@ -65,14 +71,18 @@ def whole_repository(workspace: Workspace) -> str:
 def unlisted_below(workspace: Workspace, paths: Sequence[str] = (".",)) -> int:
     """See that what git reads of the work by itself are files, and count the directories that cannot be listed.
 
+    That is also what it looks at to see whether a directory is a repository of its own.
+
     Raises:
         ToolFailed: one is none; a pipe would hold git until its time is over.
     """
-    pending = [f"{workspace.root}/{path}" for path in paths]
-    above = {os.path.dirname(path) for path in pending} - {workspace.root}
+    # A link is to git a file of its own kind.
+    named = [os.path.normpath(f"{workspace.root}/{path}") for path in paths]
+    pending = [place for place in named if place == workspace.root or not os.path.islink(place)]
     unlisted, left = 0, MOST_LOOKED_AT
-    for place in {workspace.root, *above}:
+    for place in {workspace.root, *(above for path in paths for above in _above(workspace, path))}:
         _need_files(workspace, [f"{place}/{name}" for name in _READ_BY_GIT])
+        left -= _need_repository_of_files(workspace, place, left)
     while pending and left > 0:
         place = pending.pop()
         try:
@@ -88,11 +98,99 @@ def unlisted_below(workspace: Workspace, paths: Sequence[str] = (".",)) -> int:
             continue
         left -= len(entries)
         _need_files(workspace, [each.path for each in entries if each.name in _READ_BY_GIT])
-        below = [each for each in entries if each.is_dir(follow_symlinks=False)]
-        # Of work trees git reads only that they are to be left out.
-        _need_files(workspace, [f"{each.path}/.gitignore" for each in below if each.name == FOLDER])
-        pending += [each.path for each in below if each.name not in (".git", FOLDER)]
+        left -= _need_repository_of_files(workspace, place, left)
+        below = [each.path for each in entries if each.is_dir(follow_symlinks=False) and each.name != ".git"]
+        # Of work trees git reads only that they are to be left out, where that is said.
+        folders = [path for path in below if os.path.basename(path) == FOLDER]
+        _need_files(workspace, [f"{path}/.gitignore" for path in folders])
+        passed = {path for path in folders if _start_of(f"{path}/.gitignore") == ALL_IGNORED.encode()}
+        pending += [path for path in below if path not in passed]
     return unlisted
+
+
+def _above(workspace: Workspace, path: str) -> Iterator[str]:
+    """Name the directories between the root and a path."""
+    parts = os.path.normpath(path).split("/")[:-1]
+    return (f"{workspace.root}/{'/'.join(parts[:size])}" for size in range(1, len(parts) + 1))
+
+
+# ── repositories below the one of the workspace ─────────────────────────────
+
+
+def _need_repository_of_files(workspace: Workspace, place: str, left: int) -> int:
+    """See that git can look whether a directory below the root is a repository; give how many entries were looked at.
+
+    Raises:
+        ToolFailed: it would wait there.
+    """
+    git = f"{place}/.git"
+    if place == workspace.root or not is_there(git):
+        return 0
+    seen = 0
+    for git_dir in _repositories(git):
+        odd, number = _first_odd(git_dir, min(left - seen, _MOST_BELOW))
+        seen += number
+        if odd is not None:
+            odd, inside = os.path.normpath(odd), f"{workspace.root}/"
+            # What lies elsewhere is not named: nobody asked whether it may be.
+            where = odd if odd.startswith(inside) else git
+            why = "is" if where == odd else "names a repository in which something is"
+            named = shown(where.removeprefix(inside))
+            raise ToolFailed(f"{named} {why} no regular file, and git is not let open it; remove it")
+    return seen
+
+
+def _repositories(git: str) -> Iterator[str]:
+    """Give the directories that a `.git` is, or names: its own, and the one that it shares with others."""
+    own = git
+    if not os.path.isdir(git):
+        told = _start_of(git)
+        if not told.startswith(_NAMES_ANOTHER):
+            return
+        own = _from(os.path.dirname(git), told.removeprefix(_NAMES_ANOTHER))
+    yield own
+    shared = _start_of(f"{own}/commondir")
+    if shared:
+        yield _from(own, shared)
+
+
+def _from(place: str, written: bytes) -> str:
+    return os.path.join(place, os.fsdecode(written.rstrip(b"\r\n").partition(b"\0")[0]))
+
+
+def _first_odd(git_dir: str, most: int) -> tuple[str | None, int]:
+    """Find what is no file among what git reads of another repository to know where it stands; links are followed."""
+    pending, seen = [git_dir], 0
+    while pending and seen < most:
+        place = pending.pop()
+        for entry in _entries(place):
+            seen += 1
+            try:
+                mode = entry.stat().st_mode
+            except OSError:
+                continue
+            if stat.S_ISDIR(mode):
+                pending += [entry.path] if place != git_dir or entry.name in ("refs", "reftable") else []
+            elif not stat.S_ISREG(mode) and not stat.S_ISSOCK(mode):
+                return entry.path, seen
+    return None, seen
+
+
+def _start_of(path: str) -> bytes:
+    """Read how a file begins, without waiting for anybody; nothing of what is no file, or cannot be read."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return b""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        # Somebody may have put a pipe there meanwhile, which then says that nothing is in it.
+        return os.read(descriptor, _LONGEST_PATH)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def closed_note(policy: Policy, *paths: str) -> str:

@@ -31,7 +31,7 @@ from actors.agents.contract import Identity
 from actors.agents.worktrees import DEFAULT_WHO, FOLDER, WorktreePlace
 from actors.errors import ToolFailed
 from actors.tools.git_program import Git
-from actors.tools.git_repository import BORROWED, closed_note, is_there, whole_repository
+from actors.tools.git_repository import ALL_IGNORED, BORROWED, closed_note, is_there, whole_repository
 from actors.tools.paths import Workspace, failing
 from actors.tools.sandbox import boundary
 from actors.tools.whole_files import opened, read_bytes, replace_bytes
@@ -132,7 +132,7 @@ class _Making:
             except OSError as error:
                 raise ToolFailed(f"{FOLDER} cannot be written: {error.strerror}") from None
             with os.fdopen(file, "w") as ignore:
-                ignore.write("*\n")
+                ignore.write(ALL_IGNORED)
 
     def _need_ours(self) -> None:
         """See that what lies in the place is a work tree of this repository, or begins to be one, or is nothing."""

@@ -23,6 +23,7 @@ from actors.tools.git_change import MOST_PATHS, GitAdd, GitBranch, GitCommit
 from actors.tools.git_look import GitDiff, GitLog, GitStatus
 from actors.tools.git_opened import opened_repository, split_readable
 from actors.tools.git_program import Git
+from actors.tools.process import Finished, Status
 from actors.tools.sandbox import SandboxUnavailable, detect
 from actors.tools.whole_files import digest
 
@@ -357,6 +358,9 @@ ODD = [
     ".git/objects/info/commit-graph", ".git/objects/pack/x.idx", ".git/objects/info/commit-graphs/commit-graph-chain",
     ".git/rebase-merge/head-name", ".git/sequencer/todo", ".gitattributes", ".gitignore", ".gitmodules", "sub/.gitattributes",
     "sub/deep/.gitignore", ".worktrees/.gitignore",
+    # Below the top: git looks whether a directory is a repository of its own.
+    "own/.git/HEAD", "own/.git/commondir", "own/.git/packed-refs", "own/.git/refs/heads/main", "own/deep/er/.git/HEAD",
+    ".worktrees/x/.git/HEAD", ".worktrees/x/.gitignore", "sub/.worktrees/x/.git/HEAD",
 ]  # fmt: skip
 
 
@@ -373,6 +377,68 @@ async def test_a_pipe_in_place_of_what_git_reads_is_refused_at_once(repo, contex
     monkeypatch.setattr(Git, "filters_off", never)
     with pytest.raises(ToolFailed, match=r"is no regular file|has files that lie elsewhere"):
         await use(name, context, **({"paths": ["."]} if name == "git_add" else {}))
+
+
+@pytest.mark.parametrize(("told", "at"), [("gitdir: ../g\n", "sub/g/HEAD"), ("gitdir: {}/sub/g", "sub/g/commondir"), ("gitdir: ../g", "sub/c/HEAD")])
+async def test_a_pipe_in_a_repository_that_a_file_names_is_refused_at_once(repo, context, told, at):
+    (repo / "sub/d").mkdir()
+    (repo / "sub/d/.git").write_text(told.format(repo))
+    for place in ("sub/g", "sub/c"):
+        (repo / place).mkdir()
+    (repo / "sub/g/HEAD").write_text("ref: refs/heads/main\n")
+    (repo / "sub/g/commondir").write_text("../c\n")
+    (repo / at).unlink(missing_ok=True)
+    os.mkfifo(repo / at)
+    for name, paths in (("git_status", None), ("git_add", ["sub/d"]), ("git_add", ["."])):
+        with pytest.raises(ToolFailed, match=rf"{at}\" is no regular file"):
+            await use(name, context, **({"paths": paths} if paths else {}))
+    # What a call has nothing to do with hinders it not.
+    (repo / "a.txt").write_text("changed\n")
+    assert (await use("git_add", context, paths=["a.txt"])).text == "staged 1 files:\na.txt"
+
+
+async def test_a_repository_outside_in_which_git_would_wait_is_refused_and_not_named(repo, context, tmp_path):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    os.mkfifo(outside / "HEAD")
+    (repo / "own").mkdir()
+    (repo / "own/.git").write_text(f"gitdir: {outside}\n")
+    with pytest.raises(ToolFailed, match=r"^\"own/\.git\" names a repository in which something is no regular file"):
+        await use("git_status", context)
+
+
+async def test_what_git_reads_above_of_what_is_named_is_looked_at_too(repo, context):
+    (repo / "sub/deep/er").mkdir(parents=True)
+    (repo / "sub/deep/er/x").write_text("x")
+    os.mkfifo(repo / "sub/.gitignore")
+    with pytest.raises(ToolFailed, match=r"sub/\.gitignore\" is no regular file"):
+        await use("git_add", context, paths=["sub/deep/er"])
+
+
+async def test_other_repositories_and_work_trees_that_are_passed_by_hinder_nothing(repo, context):
+    git(repo, "init", "-q", "own")
+    (repo / ".worktrees/x/.git").mkdir(parents=True)
+    (repo / ".worktrees/.gitignore").write_text("*\n")
+    os.mkfifo(repo / ".worktrees/x/.git/HEAD")
+    (repo / "odd").mkdir()
+    (repo / "odd/.git").write_bytes(b"gitdir: \0\xff\n")
+    (repo / "link").symlink_to("sub", target_is_directory=True)
+    seen = await use("git_status", context)
+    assert "?? own/" in seen.text and "worktrees" not in seen.text
+
+
+async def test_a_git_that_ran_out_of_time_is_not_run_once_more_to_hear_its_complaint(repo, context, monkeypatch):
+    async with opened_repository(context) as repository:
+        runs = []
+
+        async def cut(_git: Git, *arguments: str, **_: Any) -> Finished:
+            runs.append(arguments)
+            return Finished(Status.timed_out, None, "secret-name\n", 0, 1.0)
+
+        monkeypatch.setattr(Git, "run", cut)
+        with pytest.raises(ToolFailed, match=r"^git status failed \(timed_out\)$"):
+            await repository.ask("git status failed", "status")
+    assert len(runs) == 1
 
 
 async def test_a_socket_that_git_keeps_for_its_monitor_and_a_pipe_elsewhere_hinder_nothing(repo, context):
