@@ -15,7 +15,8 @@ What would be got wrong:
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -27,10 +28,12 @@ from actors.tools.removing import remove_directory
 PREFIX: Final = "actors-tmp-"
 # Where nothing can be locked (some network file systems), nobody can tell whether its maker lives.
 UNLOCKED: Final = "actors-unlocked-"
-# So many names and directories are looked at, and so many entries of each removed, in one start; the next one goes on.
+# So many names and directories are looked at, and so many entries of each removed, in one start, and no longer than
+# so many seconds: a command waits for it. The next start goes on.
 MOST_NAMES: Final = 20_000
 MOST_LEFT: Final = 100
 MOST_REMOVED: Final = 50_000
+MOST_SECONDS: Final = 2.0
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _cleared: Final[set[str]] = set()
 
@@ -59,9 +62,9 @@ class PrivatePlace:
 
 
 async def private_place() -> PrivatePlace:
-    """Make one. The first in a place removes what processes left there that are gone.
+    """Make one. The first in a place removes what processes left there that are gone, for two seconds at most.
 
-    Cancellation: none was made.
+    Cancellation: none was made. It is heard when nothing is removed any more.
 
     Raises:
         OSError: none can be made.
@@ -109,11 +112,14 @@ def _is_at(path: str, handle: int) -> bool:
         return False
 
 
-def remove_left(base: str) -> None:
+def remove_left(base: str, now: Callable[[], float] = time.monotonic) -> None:
     """Remove the directories of processes that are gone, as far as that goes; what lives is left alone."""
+    end = now() + MOST_SECONDS
     with_our_name = (name for name in _names(base) if name.startswith(PREFIX))
     for name in islice(with_our_name, MOST_LEFT):
-        _remove_if_left(os.path.join(base, name))
+        if now() >= end:
+            return
+        _remove_if_left(os.path.join(base, name), lambda: now() >= end)
 
 
 def _names(base: str) -> Iterator[str]:
@@ -124,7 +130,7 @@ def _names(base: str) -> Iterator[str]:
         return
 
 
-def _remove_if_left(path: str) -> None:
+def _remove_if_left(path: str, is_late: Callable[[], bool]) -> None:
     try:
         handle = os.open(path, _OPEN)
     except OSError:
@@ -135,7 +141,7 @@ def _remove_if_left(path: str) -> None:
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(path, handle):
-            remove_directory(path, MOST_REMOVED)
+            remove_directory(path, MOST_REMOVED, is_late)
     except OSError:
         # Its maker lives, or nothing can be locked here.
         return

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from itertools import count, islice
 from typing import Final
 
@@ -19,8 +20,15 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE: Final = 1_000
 
 
-def remove_directory(path: str, most: int = sys.maxsize) -> bool:
-    """Remove a directory and all in it, at most so many entries; tell whether it is gone."""
+def _never() -> bool:
+    return False
+
+
+def remove_directory(path: str, most: int = sys.maxsize, is_late: Callable[[], bool] = _never) -> bool:
+    """Remove a directory and all in it, at most so many entries, and none any more when it is late.
+
+    Tells whether it is gone.
+    """
     try:
         # Most commands leave nothing there.
         os.rmdir(path)
@@ -35,7 +43,7 @@ def remove_directory(path: str, most: int = sys.maxsize) -> bool:
     except OSError:
         return False
     try:
-        _Emptying(handle, most).run()
+        _Emptying(handle, most, is_late).run()
         os.rmdir(path)
         return True
     except OSError:
@@ -47,9 +55,10 @@ def remove_directory(path: str, most: int = sys.maxsize) -> bool:
 class _Emptying:
     """The emptying of one open directory."""
 
-    def __init__(self, top: int, most: int) -> None:
+    def __init__(self, top: int, most: int, is_late: Callable[[], bool]) -> None:
         self._top = top
         self._left = most
+        self._is_late = is_late
         self._numbers = count()
 
     def run(self) -> None:
@@ -70,15 +79,22 @@ class _Emptying:
             return [(each.name, each.is_dir(follow_symlinks=False)) for each in islice(entries, _AT_ONCE)]
 
     def _is_gone(self, name: str, is_directory: bool) -> bool:
-        if self._left <= 0:
+        if not self._is_counted():
             return False
-        self._left -= 1
         try:
             if is_directory:
                 return self._lifted(name)
             os.unlink(name, dir_fd=self._top)
         except OSError:
             return False
+        return True
+
+    def _is_counted(self) -> bool:
+        """Take one entry from those that may be removed; tell whether there was one left."""
+        if self._left <= 0 or self._is_late():
+            self._left = 0
+            return False
+        self._left -= 1
         return True
 
     def _lifted(self, name: str) -> bool:
@@ -108,7 +124,8 @@ class _Emptying:
         return os.open(name, _OPEN, dir_fd=self._top)
 
     def _is_lifted(self, handle: int, name: str, is_directory: bool) -> bool:
-        self._left -= 1
+        if not self._is_counted():
+            return False
         try:
             if is_directory:
                 os.rename(name, f".lifted-{next(self._numbers)}", src_dir_fd=handle, dst_dir_fd=self._top)

@@ -15,7 +15,7 @@ from actors.agents.contract import ExecSandbox
 from actors.agents.policy import Policy
 from actors.testing.effort import count_calls
 from actors.tools import private_places
-from actors.tools.private_places import PREFIX, private_place, remove_left
+from actors.tools.private_places import MOST_SECONDS, PREFIX, private_place, remove_left
 from actors.tools.removing import remove_directory
 from actors.tools.sandbox import boundary
 
@@ -129,6 +129,31 @@ async def test_where_nothing_can_be_locked_nothing_is_taken_for_left(base, monke
     remove_left(str(base))
     assert is_there(place.path)
     await place.remove()
+    assert os.listdir(base) == []
+
+
+def test_clearing_ends_after_a_while_and_the_next_start_goes_on(base):
+    for number in range(4):
+        left = base / f"{PREFIX}{number}"
+        (left / "sub").mkdir(parents=True)
+        for name in range(10):
+            (left / "sub" / str(name)).write_text("x")
+
+    def there() -> int:
+        return sum(len(names) for _, _, names in os.walk(base))
+
+    # A file system on which each look at the clock finds it a tenth of the time later.
+    ticks = iter(range(10_000))
+
+    def slow() -> float:
+        return next(ticks) * MOST_SECONDS / 10
+
+    remove_left(str(base), slow)
+    after_one, looks = there(), next(ticks)
+    assert 25 <= after_one < 40 and looks <= 25
+    while there():
+        remove_left(str(base), slow)
+    remove_left(str(base))
     assert os.listdir(base) == []
 
 
