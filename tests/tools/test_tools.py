@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.agents.belongings import Belongings
 from actors.agents.confinement import Confinement
 from actors.agents.contract import ExecSandbox, Identity
 from actors.agents.edits import Edit
@@ -24,6 +25,10 @@ from actors.tools.whole_files import opened
 TOOLS = {tool.spec.name: tool for tool in builtin_tools()}
 
 
+def _no_nursery(*_: object) -> None:
+    raise AssertionError("nothing goes on beside these calls")
+
+
 class Context:
     """Allows everything but what is in ``denied``, and notes what was asked."""
 
@@ -38,6 +43,7 @@ class Context:
         self.check_writes = False
         self.commit_identity = Identity()
         self.confinement = Confinement(ExecSandbox.full_access)
+        self.belongings = Belongings(_no_nursery)
 
     async def intend(self, target: str, after: str, *, changes: bool, edit: Edit | None = None) -> bool:
         return False
@@ -48,7 +54,7 @@ class Context:
     async def touch(self, target: str, look: object) -> None:
         pass
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "", edit: object = None) -> None:
         for each in (target, *more):
             self.asked.append((act.value, each))
             if each in self._denied:
