@@ -70,6 +70,21 @@ def test_no_line_is_folded_while_a_picture_is_drawn_and_every_line_else_is(scree
     assert out.getvalue().count(CUT) == out.getvalue().count(FOLD) == 1
 
 
+def test_a_picture_that_was_folded_is_settled_once_and_no_higher_than_the_screen(screen: tuple[Console, io.StringIO]) -> None:
+    console, out = screen
+    drawing = Redrawing(console)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        frame(console, out, drawing, live, "x" * 18, "y" * 18)
+        console.size = ConsoleDimensions(4, 6)
+        ups = []
+        for _ in range(2):
+            before = len(out.getvalue())
+            drawing.settle()
+            ups.append(out.getvalue()[before:].count(UP))
+        # Ten rows, of which six are on the screen, and two that Rich knows of.
+        assert ups == [4, 0]
+
+
 def test_what_is_gone_is_not_taken_away_again(screen: tuple[Console, io.StringIO]) -> None:
     console, out = screen
     drawing = Redrawing(console)
@@ -116,11 +131,16 @@ class Still:
         return TreeSnapshot("t", tuple(agents), {}, Tally(), 0, 3, 3, LedgerState(Containment(9, 3, 2, 400)).snapshot(), 59.0)
 
 
-async def test_a_question_and_its_answer_stay_where_they_stand(monkeypatch: pytest.MonkeyPatch, autojump_clock: Any) -> None:
+def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "CI": "", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
+    return terminal
+
+
+async def test_a_question_and_its_answer_stay_where_they_stand(monkeypatch: pytest.MonkeyPatch, autojump_clock: Any) -> None:
+    terminal = terminal_of(monkeypatch)
     progress: Any = Progress(quiet=False)
     progress.tree = Still()
     async with progress.shown():
@@ -141,3 +161,20 @@ async def test_a_question_and_its_answer_stay_where_they_stand(monkeypatch: pyte
     assert ["root/1.3" in text for text in after] == [True, True, False, True] and after[2] == ""
     # In the end the picture is taken away.
     assert after[-1].endswith(f"{UP}{ERASE}")
+
+
+async def test_a_question_stays_on_a_terminal_that_is_made_narrower_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: Any
+) -> None:
+    terminal = terminal_of(monkeypatch)
+    progress: Any = Progress(quiet=False)
+    progress.tree = Still()
+    async with progress.shown():
+        await trio.sleep(0.35)
+        progress.pause()
+        terminal.write("QUESTION 0\n")
+        progress._console.size = ConsoleDimensions(20, 24)
+        progress.go_on()
+        await trio.sleep(0.35)
+    _, after = re.split(r"QUESTION \d\n", terminal.getvalue())
+    assert "root/1" in after and after.partition("root/1")[0].count(UP) == 0
