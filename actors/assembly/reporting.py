@@ -8,6 +8,7 @@ and ``tree`` are of the whole tree, an agent's ``usage`` is its own alone, and i
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -15,7 +16,7 @@ import attrs
 from actors.agents.entry_text import bounded
 from actors.agents.remembered import LAYER as REMEMBERED
 from actors.assembly.agent_usage import LIVE, OF_TREE, Used, own_usage, with_descendants
-from actors.assembly.child_trees import child_trees
+from actors.assembly.child_trees import TreeState, child_trees
 from actors.assembly.edited_files import edit_sums
 from actors.assembly.inbox import waiting
 from actors.errors import StoreError, StoreErrorKind
@@ -78,8 +79,16 @@ class LastCheck:
     attempts: int
 
 
-def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None = None) -> dict[str, Any]:
-    """Give the object that ``run --json`` prints. Of a live run, outcome and terminal are null."""
+def run_report(
+    reader: Reader,
+    run_id: str,
+    leaks: dict[str, list[Any]] | None = None,
+    states: Mapping[str, TreeState] | None = None,
+) -> dict[str, Any]:
+    """Give the object that ``run --json`` prints. Of a live run, outcome and terminal are null.
+
+    ``states`` are those of the work trees that somebody looked at, by the path of the agent.
+    """
     root = reader.run(run_id)
     if root is None:
         # The caller resolved the id by the rows of its agents.
@@ -102,7 +111,7 @@ def run_report(reader: Reader, run_id: str, leaks: dict[str, list[Any]] | None =
         "tree": {**_tree(reader, run_id, agents), **_denied(reader, run_id)},
         "edits": edit_sums(reader, run_id),
         "not_held": unheld_groups(reader, run_id),
-        "worktrees": [{"agent": each.agent, **each.as_object()} for each in child_trees(agents)],
+        "worktrees": [{"agent": each.agent, **each.as_object()} for each in child_trees(agents, states or {})],
         "criterion": _criterion(last_checks(reader, run_id).get(run_id)),
         "halt": None if halt is None else {"kind": halt.kind, "path": halt.path, "by": halt.by, "at": halt.at},
         # What a process still held is only known while it lives.
@@ -151,18 +160,18 @@ def _inherited(reader: Reader, tree_id: str) -> dict[str, Any] | None:
     return dict(zip(names, found[0], strict=True)) if found else None
 
 
-def show_report(reader: Reader, run_id: str) -> dict[str, Any]:
+def show_report(reader: Reader, run_id: str, states: Mapping[str, TreeState] | None = None) -> dict[str, Any]:
     """Give the object that ``show --json`` prints: the run's, and one entry for each agent."""
     agents, checks = reader.agents(run_id), last_checks(reader, run_id)
     own = own_usage(reader, run_id, agents)
     whole = with_descendants(agents, own)
-    trees = {each.agent: each.as_object() for each in child_trees(agents)}
+    trees = {each.agent: each.as_object() for each in child_trees(agents, states or {})}
     entries = [
         _agent_entry(each, own[each.path], whole[each.path], checks.get(each.run_id))
         | {"worktree": trees.get(each.path)}
         for each in agents
     ]
-    return {**run_report(reader, run_id), "agents": entries}
+    return {**run_report(reader, run_id, states=states), "agents": entries}
 
 
 def silences(reader: Reader, tree_id: str | None = None) -> dict[str, float]:

@@ -40,7 +40,7 @@ from actors.cli.live import Progress
 from actors.cli.notices import Notices
 from actors.cli.pictures import console
 from actors.cli.running import Shown, Start, Watch, approver_for, options_of, run_stoppable, tell, with_store
-from actors.cli.viewing import reading
+from actors.cli.viewing import looked_at, reading
 from actors.containment.limits import Containment
 from actors.errors import ConfigError, RunConflict, unknown_key
 from actors.store.drivers import Driving, driver_of
@@ -105,7 +105,7 @@ def resume_run(run: str, store_path: str, given: Given, shown: Shown) -> int:
 
 def _tell_end(reader: Reader, record: RunRecord, shown: Shown) -> int:
     result = ended_result(reader, record)
-    tell(reader, result, shown)
+    tell(reader, result, shown, looked_at(reader, record.run_id))
     after = TABLE[result.outcome.kind].after
     if not (shown.json or shown.stream_json or shown.quiet or result.outcome.success):
         again = command("reopen", record.run_id, "--store", reader.file)

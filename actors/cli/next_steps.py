@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
-from actors.assembly.child_trees import child_trees
+from actors.assembly.child_trees import ChildTree, TreeState, child_trees
 from actors.assembly.inbox import Awaits, Waiting, waiting
 from actors.cli.again import command
 from actors.cli.phrases import counted, shortened
@@ -27,17 +28,48 @@ def answers_to(each: Waiting, store_path: str) -> list[str]:
     return [f"{again} --retry", f"{again} --completed TEXT", f"{again} --abort"]
 
 
-def how_to_fetch(reader: Reader, run_id: str) -> list[str]:
-    """Say of each work tree of a child where its work is, and the command that fetches it, as far as it is there."""
-    found = child_trees(reader.agents(run_id))
+def how_to_fetch(reader: Reader, run_id: str, states: Mapping[str, TreeState] | None = None) -> list[str]:
+    """Say of each work tree of a child what is there, and below it the command that fetches what is committed.
+
+    ``states`` are those that somebody looked at, by the path of the agent.
+    """
+    found = child_trees(reader.agents(run_id), states or {})
     lines = []
     for each in found[:FEW]:
-        where = f"The work of {each.agent} is on the branch {each.branch} in {each.path}"
-        lines.append(f"{where}; fetch it with: {each.fetch}" if os.path.isdir(each.path) else f"{where}, which is gone")
+        if os.path.isdir(each.path):
+            lines += [what_is_there(each), *([f"  {each.fetch}"] if _can_fetch(each) else [])]
+        else:
+            lines.append(f"The work tree of {each.agent} in {each.path}, on the branch {each.branch}, is gone")
     if len(found) > FEW:
         again = command("show", "--json", run_id, "--store", reader.file)
         lines.append(f"{counted(len(found) - FEW, 'more work tree')}: {again}")
     return [printable(line) for line in lines]
+
+
+def what_is_there(tree: ChildTree) -> str:
+    """Say what is committed in a work tree, and what would be lost with it."""
+    who, place, state = tree.agent, tree.path, tree.state
+    fetched = _can_fetch(tree)
+    if state is None:
+        text = f"What {who} committed is on the branch {tree.branch} in {place}; commit or copy what is not committed"
+        text += " before you remove it"
+    elif state.commits:
+        text = f"The work of {who} is on the branch {tree.branch} in {place}: {counted(state.commits, 'commit')}"
+        text += ", and changes that are not committed: copy those before you remove it" if state.uncommitted else ""
+    elif state.uncommitted:
+        text = f"{who} committed nothing: its files are in {place}, changed and not committed; copy them before you"
+        text += " remove it"
+    else:
+        text = f"{who} committed nothing, and left nothing changed in {place}"
+    if state is not None and state.elsewhere:
+        text += f"; commits of it are there too that are not on the branch {tree.branch}"
+    if not tree.ended:
+        text += "; it has not ended, so this may be half of it"
+    return f"{text}. It is fetched with:" if fetched else text
+
+
+def _can_fetch(tree: ChildTree) -> bool:
+    return tree.state is None or tree.state.commits > 0
 
 
 def how_to_go_on(reader: Reader, run_id: str) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -18,12 +18,14 @@ from actors.agents.ports import Approver, Provider
 from actors.agents.recording import Recorder, ending
 from actors.agents.tree import Leaks, Tree
 from actors.assembly.building import approver_of, policy_of
+from actors.assembly.child_trees import TreeState, child_trees
 from actors.assembly.provider_spec import provider_of
 from actors.assembly.reporting import run_report
 from actors.assembly.run_settings import ApproveMode, RunSettings
 from actors.assembly.running import RunResult, run_tree, run_with
 from actors.assembly.stored_task import Means
 from actors.assembly.task_file import Task
+from actors.assembly.tree_states import tree_states
 from actors.cli.approving import AskOnTerminal
 from actors.cli.ending import leaves, unusable
 from actors.cli.live import Progress
@@ -159,7 +161,7 @@ async def watched(watch: Watch, store: Store, start: Start) -> int:
         if lost is not None and progress.tree is not None:
             await _tell_lost(progress.tree, store, lost, watch.shown)
         raise
-    tell(store, result, watch.shown)
+    tell(store, result, watch.shown, await tree_states(child_trees(store.agents(result.run_id))))
     return exit_code(result.outcome, signal=watch.first)
 
 
@@ -260,9 +262,9 @@ async def _stop_hard(watch: Watch, code: int) -> None:
 # ── the end ─────────────────────────────────────────────────────────────────
 
 
-def tell(store: Reader, result: RunResult, shown: Shown) -> None:
-    """Print the end: one JSON object, or the tree and one table."""
-    report = run_report(store, result.run_id, leaks_as_json(result.leaks))
+def tell(store: Reader, result: RunResult, shown: Shown, states: Mapping[str, TreeState]) -> None:
+    """Print the end: one JSON object, or the tree and one table. ``states`` are those of the children's work trees."""
+    report = run_report(store, result.run_id, leaks_as_json(result.leaks), states)
     # What a resume found before it drove anything is in no row.
     report["outcome"] = result.outcome.to_json()
     # Nobody goes on from a store that is thrown away.
@@ -278,7 +280,7 @@ def tell(store: Reader, result: RunResult, shown: Shown) -> None:
             out.print()
             out.print("the last that root said:", style="dim")
             out.print("\n".join(quoted(result.said, out.width)), markup=False, soft_wrap=True)
-        for line in how_to_fetch(store, result.run_id) if shown.kept else ():
+        for line in how_to_fetch(store, result.run_id, states) if shown.kept else ():
             out.print(line, markup=False, soft_wrap=True)
         if not shown.kept:
             out.print("Nothing of this run is kept; give --store FILE to look at it later.", style="dim")

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
+import trio
 from rich.console import Console
 
+from actors.assembly.child_trees import TreeState, child_trees
 from actors.assembly.edited_files import edited_in
 from actors.assembly.reporting import (
     check_detail,
@@ -46,7 +48,7 @@ def show(run: str, store: str, as_json: bool) -> int:
         tree_id = reader.resolve(run)
         with readable(reader.file, f"run {tree_id}"):
             if as_json:
-                print(json.dumps(show_report(reader, tree_id)))
+                print(json.dumps(show_report(reader, tree_id, looked_at(reader, tree_id))))
             else:
                 draw(reader, tree_id, console())
     return 0
@@ -57,12 +59,22 @@ def draw(reader: Reader, tree_id: str, out: Console) -> None:
     out.print(tree_picture(reader, tree_id))
     out.print()
     out.print(summary_table(reader, tree_id))
-    for line in how_to_fetch(reader, tree_id):
+    for line in how_to_fetch(reader, tree_id, looked_at(reader, tree_id)):
         out.print(line, markup=False, soft_wrap=True)
     root = reader.run(tree_id)
     if root is not None and is_resumable(reader, root):
         for line in how_to_go_on(reader, tree_id):
             out.print(line, markup=False, soft_wrap=True)
+
+
+def looked_at(reader: Reader, tree_id: str) -> dict[str, TreeState]:
+    """Look at the work trees of the children of a run; nothing is loaded or started for one that has none."""
+    trees = child_trees(reader.agents(tree_id))
+    if not trees:
+        return {}
+    from actors.assembly.tree_states import tree_states
+
+    return trio.run(tree_states, trees)
 
 
 def list_runs(store: str, as_json: bool) -> int:

@@ -1,0 +1,88 @@
+"""What is committed in the work trees of children, and what is not: looked at before anybody removes one.
+
+Whoever worked there wrote its settings, so git is run as its tools run it: with everything
+off that settings could name, and behind the boundary, as far as this machine has one, which
+lets nothing be changed. What cannot be looked at is unknown, and is never taken for committed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from actors.agents.confinement import Confinement
+from actors.agents.contract import ExecSandbox
+from actors.agents.policy import Defaults, Effect, Policy
+from actors.assembly.child_trees import ChildTree, TreeState
+from actors.errors import ToolFailed
+from actors.tools.git_program import Git
+from actors.tools.git_repository import unlisted_below, whole_repository
+from actors.tools.paths import Workspace
+from actors.tools.sandbox import SandboxUnavailable, boundary
+from actors.tools.worktrees import KEPT
+
+# Of a run with more of them, the rest is unknown.
+MOST_LOOKED_AT: Final = 20
+# For all of them together: somebody waits for the end of a run to be told.
+SECONDS: Final = 10.0
+_SHOWN: Final = 2_000
+_READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
+_LOOKING: Final = Policy((), Defaults(Effect.allow, Effect.deny, Effect.deny, Effect.deny, Effect.deny))
+
+
+async def tree_states(trees: Sequence[ChildTree]) -> dict[str, TreeState]:
+    """Look at work trees, and tell by the path of the agent what is committed there; those unknown are left out.
+
+    Cancellation: nothing changed, and no process is left.
+    """
+    found: dict[str, TreeState] = {}
+    with trio.move_on_after(SECONDS):
+        for each in trees[:MOST_LOOKED_AT]:
+            try:
+                try:
+                    found[each.agent] = await _state_of(each, ExecSandbox.read_only)
+                except SandboxUnavailable:
+                    # As the git tools of an agent do it here.
+                    found[each.agent] = await _state_of(each, None)
+            except (ToolFailed, OSError, ValueError):
+                continue
+    return found
+
+
+async def _state_of(tree: ChildTree, mode: ExecSandbox | None) -> TreeState:
+    """Look at one.
+
+    Cancellation: as `tree_states`.
+
+    Raises:
+        ToolFailed, OSError: it cannot be looked at.
+        ValueError: git says what nobody can read.
+    """
+    above, below = Workspace(tree.above), Workspace(tree.path)
+    base_at = await trio.to_thread.run_sync(whole_repository, above)
+    at = await trio.to_thread.run_sync(whole_repository, below)
+    await trio.to_thread.run_sync(unlisted_below, below)
+    # Around the workspace above: the objects that the tree borrows lie there.
+    async with boundary(Confinement(mode, _LOOKING), above.root) as around:
+        name = tree.path.rpartition("/")[2]
+        kept = Git(around, above.root, SECONDS)
+        base = await _line(kept, base_at, "rev-parse", "--verify", f"{KEPT}/{name}^{{commit}}")
+        git = Git(around, below.root, SECONDS)
+        off = await git.filters_off(at)
+        branch = f"refs/heads/{tree.branch}"
+        tip = await _line(git, at, "rev-parse", "--verify", f"{branch}^{{commit}}", off=off)
+        commits = await _line(git, at, "rev-list", "--count", tip, f"^{base}", off=off)
+        # Work may stand on another branch than the one that is fetched.
+        head = await _line(git, at, "rev-list", "--count", "HEAD", f"^{tip}", off=off)
+        wanted = ("--porcelain", "--untracked-files=normal", "--no-renames", "--ignore-submodules=all")
+        differs = await _line(git, at, "status", *wanted, off=off)
+    return TreeState(int(commits), uncommitted=bool(differs), elsewhere=int(head) > 0)
+
+
+async def _line(git: Git, at: str, *arguments: str, off: dict[str, str] | None = None) -> str:
+    stderr, more = subprocess.DEVNULL, _READING
+    told = await git.must("it cannot be read", *arguments, at=at, off=off or {}, more=more, stderr=stderr, limit=_SHOWN)
+    return told.output.strip()
