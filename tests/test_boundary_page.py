@@ -10,6 +10,7 @@ import pytest
 
 from actors.agents.call_journal import is_replayable
 from actors.agents.contract import ExecCaps, ExecSandbox
+from actors.agents.exec_judging import may_run
 from actors.agents.policy import Effect, Layer, Policy, Rule
 from actors.agents.ports import Act
 from actors.agents.roster import AgentDef
@@ -45,6 +46,14 @@ def test_the_task_and_the_agent_of_the_page_are_read(task_file: Path) -> None:
         reader is not None and reader.deny_write and reader.max_steps == 8 and reader.role.startswith("You only read")
     )
     assert read_task(task_file, ["run.agents_from_files=false"]).contract.agents.names == ("fixer",)
+
+
+def test_the_agent_of_the_page_may_commit_in_its_work_tree(task_file: Path) -> None:
+    policy = read_task(task_file).policy
+    assert policy is not None
+    wanted = (["git", "add", "--", "a.py"], ["git", "commit", "-m", "Mend it"])
+    assert [may_run(policy, argv) for argv in wanted] == [True, True]
+    assert not may_run(policy, ["git", "-c", "alias.x=!sh", "x"])
 
 
 def test_a_key_that_allows_is_refused_with_file_and_line(task_file: Path) -> None:

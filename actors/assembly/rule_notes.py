@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from actors.agents.contract import TaskContract
+from actors.agents.exec_judging import judge_command
 from actors.agents.policy import Effect, Policy, Rule, stricter
 from actors.agents.ports import Act
 from actors.assembly.run_settings import ApproveMode
@@ -13,6 +15,10 @@ from actors.tools.write_check import CHECK
 
 Problems = list[tuple[str, str]]
 _FILES = (Act.read, Act.write)
+# What rules must allow for the git tools to commit, and how they ask.
+COMMITTING: Final = ("git", "git add -- *", "git commit -m *")
+_ADD: Final = (["git", "add", "--", "file"], "git add")
+_COMMIT: Final = (["git", "commit", "-m", "message"], "git commit")
 
 
 def rule_problems(policy: Policy, root: str) -> Problems:
@@ -53,6 +59,41 @@ def unchecked_notes(contract: TaskContract, policy: Policy, approve: ApproveMode
     else:
         return []
     return [("contract.check_writes", f"nothing will be checked: {why}; allow it by a rule, or remove the key")]
+
+
+def uncommitted_notes(
+    contract: TaskContract, policy: Policy, approve: ApproveMode | None, place_of: Callable[[str, str], str]
+) -> Problems:
+    """Say of agents that get a work tree that the policy lets nobody commit there.
+
+    A rule for some messages lets those be committed, whichever they are. ``place_of`` gives where a key stands.
+    """
+    wanting = [agent.name for agent in contract.agents if agent.worktree]
+    if not wanting:
+        return []
+    for argv, some in (_ADD, _COMMIT):
+        program, line = judge_command(policy, argv)[:2]
+        refused = _refused(program.decision.effect, approve) or (
+            None if _has_rule(policy, some) else _refused(line.decision.effect, approve)
+        )
+        if refused is not None:
+            text = f"can commit nothing in its work tree: {refused} {some!r}; allow exec {', '.join(COMMITTING)}"
+            return [(place_of(name, "worktree"), f"{name} {text}, or its work is in files only") for name in wanting]
+    return []
+
+
+def _refused(effect: Effect, approve: ApproveMode | None) -> str | None:
+    if effect is Effect.deny:
+        return "the policy denies exec"
+    nobody = effect is Effect.ask and approve is ApproveMode.deny
+    return 'run.approve = "deny", and no rule allows exec' if nobody else None
+
+
+def _has_rule(policy: Policy, beginning: str) -> bool:
+    rules = [rule for layer in policy.layers for rule in layer.rules]
+    return any(
+        rule.act is Act.exec and rule.effect is not Effect.deny and rule.glob.startswith(beginning) for rule in rules
+    )
 
 
 def _file_rules(policy: Policy) -> Iterator[tuple[str, Rule]]:

@@ -35,7 +35,7 @@ from actors.assembly.provider_spec import (
     provider_of,
 )
 from actors.assembly.reviewer_spec import review_problems
-from actors.assembly.rule_notes import rule_notes, rule_problems, unchecked_notes
+from actors.assembly.rule_notes import rule_notes, rule_problems, unchecked_notes, uncommitted_notes
 from actors.assembly.run_settings import TABLES, RunSettings
 from actors.assembly.task_document import Problems, read_document
 from actors.assembly.task_keys import with_places
@@ -157,7 +157,10 @@ class _Reading:
             raise ConfigError(*self._problems)
         ruled = rule_notes(policy, str(contract.root)) if contract.root is not None and policy is not None else []
         empty = task_notes(contract, containment, self._place_of)
-        empty += unchecked_notes(contract, policy or Policy.default(), settings.approve)
+        asked = contract, policy or Policy.default(), settings.approve
+        empty += unchecked_notes(*asked)
+        if containment is not None:
+            empty += uncommitted_notes(*asked, self._place_of)
         notes = tuple((_line(place), _line(text)) for place, text in (*empty, *ruled, *found.notes))
         for place, text in notes:
             log.warning("%s: %s", place, text)

@@ -14,6 +14,8 @@ from actors.errors import ToolFailed
 
 Problems = list[tuple[str, str]]
 
+# Fewer leave no room for a child.
+ROOT_AND_ONE: Final = 2
 # Whatever is none of these is a real zero too, and something runs under it.
 _NO_ANSWER: Final = {
     "contract.max_steps": "no step is taken",
@@ -100,4 +102,7 @@ def _nobody_starts(contract: TaskContract, containment: Containment | None) -> P
     if containment.max_depth == 0:
         text = f"is 0, so nobody can start {', '.join(names)}; give more, or remove them"
         return [("containment.max_depth", text)]
+    if containment.max_total_agents < ROOT_AND_ONE:
+        text = f"is {containment.max_total_agents}, the root among them, so nobody can start {', '.join(names)}"
+        return [("containment.max_total_agents", f"{text}; give more, or remove them")]
     return []

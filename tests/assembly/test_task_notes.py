@@ -95,6 +95,10 @@ def test_agents_that_nobody_starts_are_told(file: Path) -> None:
     assert notes(file) == {}
     [(place, text)] = notes(file, "containment.max_depth=0").items()
     assert place == "containment.max_depth" and "nobody can start reader" in text
+    for few in (0, 1):
+        [(place, text)] = notes(file, f"containment.max_total_agents={few}").items()
+        assert place == "containment.max_total_agents" and text.startswith(f"is {few}, the root among them, so nobody can")
+    assert notes(file, "containment.max_total_agents=2") == {}
     alone = TASK[: TASK.index("[containment]")] + TASK[TASK.index("[provider]") :]
     file.write_text(alone + '[agents.reader]\nrole = "y"\n')
     [(place, text)] = notes(file).items()
@@ -116,3 +120,25 @@ def test_a_task_file_in_reach_of_its_agents_is_told_with_what_they_may_do(file: 
     assert told is None if words is None else told is not None and words in told and "contract.root" in told
     assert inside_note(file, TaskContract.workspace("go", file.parent / "work", Verification.none()), policy) is None
     assert inside_note(file, TaskContract("go", file.parent / "out.txt", Verification.none()), policy) is None
+
+
+GIT = '{{ act = "exec", effect = "allow", glob = "{}" }}'
+RULES: list[tuple[list[str], str, bool]] = [
+    ([], "deny", True),
+    ([], "ask", False),
+    (["git", "git add -- *", "git commit -m *"], "deny", False),
+    (["git", "git add *", "git commit -m 'fix *'"], "deny", False),
+    (["git", "git add *"], "deny", True),
+    (["git add *", "git commit *"], "deny", True),
+]
+
+
+@pytest.mark.parametrize(("globs", "approve", "told"), RULES)
+def test_a_work_tree_in_which_nobody_may_commit_is_told(file: Path, globs: list[str], approve: str, told: bool) -> None:
+    for command in (["init", "-q"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", *command], cwd=file.parent / "work", check=True)
+    layer = '[[policy.layers]]\nname = "o"\nrules = [' + ",".join(GIT.format(each) for each in globs) + "]\n"
+    file.write_text(TASK + AGENT + layer + f'[run]\napprove = "{approve}"\n')
+    said = notes(file)
+    assert list(said) == (["agents.author.worktree"] if told else [])
+    assert all("author can commit nothing in its work tree" in each and "git commit -m *" in each for each in said.values())
