@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from actors.agents.contract import TaskContract
+from actors.agents.contract import Identity, TaskContract
 from actors.agents.judged_fields import NOT_YET
 from actors.agents.roster import AgentDef
 from actors.agents.verification import CriterionKind
@@ -36,6 +36,9 @@ def unsupported_fields(contract: TaskContract) -> list[tuple[str, str]]:
     ]
     if contract.check_writes and contract.is_single_file:
         problems.append(("contract.check_writes", "one file has no commands; remove it, or give the contract a root"))
+    if contract.commit_identity != Identity() and contract.is_single_file:
+        text = "nobody commits one file; remove it, or give the contract a root"
+        problems.append(("contract.commit_identity", text))
     criterion = _criterion_problem(contract)
     if criterion is not None:
         problems.append(("contract.verify.kind", criterion))

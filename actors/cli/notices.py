@@ -19,14 +19,17 @@ STORE = "actors.store"
 
 
 class Notices(logging.Handler):
-    """Prints warnings of the parts for the time of a block."""
+    """Prints warnings of the parts for the time of a block; those of ``untold`` are told in another way."""
 
-    def __init__(self) -> None:
+    def __init__(self, untold: str | None = None) -> None:
         super().__init__(logging.WARNING)
+        self._untold = untold
         self._held: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, or hold it back when it tells that a store has failed."""
+        if record.name == self._untold:
+            return
         try:
             text = f"{record.levelname.lower()}: {self.format(record)}"
         except Exception:

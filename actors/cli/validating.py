@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Final
 
 import trio
 
@@ -16,16 +17,19 @@ from actors.cli.notices import Notices
 from actors.cli.quoting import printable
 from actors.tools.protected import WorkspaceFiles
 
+# What the reading of a task file warns of stands in its notes.
+OF_TASKS: Final = "actors.task"
+
 
 def validate(file: str, overrides: tuple[str, ...], as_json: bool, strict: bool) -> int:
     """Tell every problem of a task file; ``strict`` makes one of each warning."""
-    with Notices():
+    # Of a warning that is a problem here, that is enough.
+    with Notices(untold=OF_TASKS if strict else None):
         task, problems = checked_task(file, overrides)
     notes: Problems = []
     if task is not None:
         problems, notes = trio.run(_here, task)
         if strict:
-            # They were told as warnings too, when the files were read.
             problems += task.notes
     if strict:
         problems, notes = [*problems, *notes], []

@@ -61,6 +61,17 @@ def test_a_warning_is_told_by_both_and_is_a_problem_only_where_that_is_asked(pla
     assert strict.returncode == 2 and [each["path"] for each in json.loads(strict.stdout)] == ["contract.verify.argv"]
 
 
+def test_where_a_warning_is_a_problem_it_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "script.json").write_text("[]")
+    text = '[contract]\ngoal = "g"\nroot = "work"\nmax_steps = 0\n[provider]\nkind = "scripted"\nscript = "script.json"\n'
+    (tmp_path / "task.toml").write_text(text)
+    for strict, code in ((False, 0), (True, 2)):
+        assert validating.validate(str(tmp_path / "task.toml"), (), False, strict) == code
+        [line] = [line for line in capsys.readouterr().err.splitlines() if "max_steps" in line]
+        assert line.startswith("contract.max_steps: is 0" if strict else "warning: contract.max_steps: is 0")
+
+
 def test_a_criterion_that_fails_is_told_in_progress_and_at_the_end(place) -> None:  # type: ignore[no-untyped-def]
     verify = 'kind = "command"\nargv = ["sh", "-c", "for n in $(seq 200); do echo dots; done; echo 2 failed; exit 4"]'
     place.holding(TASK.replace("VERIFY", verify), [{"calls": [["list_dir", {"path": "."}]]}])
