@@ -15,6 +15,22 @@ import attrs
 MOST_HUNK_CHARS: Final = 64 * 1024
 
 
+# What a check says of a file that was just written stands behind its write, between these.
+_NOTE: Final = "\n[it "
+_COMPILES: Final = "compiles"
+
+
+def with_check(text: str, said: str | None) -> str:
+    """Put what a check says of a file behind what its write came to; None is that it compiles."""
+    return f"{text}{_NOTE}{_COMPILES if said is None else said}]"
+
+
+def unsound(text: str) -> str | None:
+    """Give what a check had to say of a file in what a write came to; None where it compiles, or none looked."""
+    _, found, said = text.partition(_NOTE)
+    return said.removesuffix("]") if found and said != f"{_COMPILES}]" else None
+
+
 @attrs.frozen
 class Edit:
     """How the lines of one file change.

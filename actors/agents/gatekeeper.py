@@ -29,9 +29,9 @@ from actors.agents.exec_judging import Judged, judge_command
 from actors.agents.judging import FileText, Kept
 from actors.agents.policy import Decision, Effect, Policy
 from actors.agents.ports import Act, ActRefused, ApprovalRequest, Observation, Refusal, ToolCall
-from actors.agents.questions import Question
+from actors.agents.questions import Question, tell_decided
 from actors.agents.remembered import LAYER, Memory
-from actors.agents.rewriting import CallRewritten, Rewriting
+from actors.agents.rewriting import CallRewritten, Rewriting, changed_keys
 from actors.agents.rows import ApprovalApplied, ApprovalAsked, Edited, PolicyEvent, SnapshotKept, WriteIntended
 
 if TYPE_CHECKING:
@@ -96,8 +96,21 @@ class CallContext:
         claims, self._claims = self._claims, 0
         if claims:
             # Whoever was told may have ended before it could say that it heard.
+            await self._tell_heard()
             await self._loop.stand(ApprovalApplied(f"{self.key}.{claims}"))
         return self._rewriting.begin()
+
+    async def _tell_heard(self) -> None:
+        """Tell of the answer that changed this call while no process ran it: it is not asked again.
+
+        Cancellation: it is told or not; the call must not start.
+        """
+        if self._rewriting.last is None or self._rewriting.last[0].applied:
+            return
+        answer, before = self._rewriting.last
+        await tell_decided(
+            self._loop, self._step, answer, changed=changed_keys(before.arguments, self.call.arguments)
+        )
 
     def telling(self, seen: Observation) -> Observation:
         """Give what the call came to; the model reads what was changed in it, if anything was."""
@@ -242,7 +255,7 @@ class CallContext:
             effect is Effect.ask and self._memory.match(Act.read, target) is not None
         )
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "", edit: Edit | None = None) -> None:
         """Ask the policy, and the approver where it says ask; the agent holds no slot meanwhile.
 
         With ``more`` targets all must be allowed: one act seen in several ways, the last
@@ -268,7 +281,8 @@ class CallContext:
                 await self._refuse(act, each, decision, "denied by policy", "policy")
         asked = [Judged(each, decision) for each, decision in seen if decision.effect is not Effect.allow]
         if asked:
-            await self._ask(act, seen[-1][0], content, asked[-1].decision, self._memory.covers(act, asked))
+            known = self._memory.covers(act, asked)
+            await self._ask(act, seen[-1][0], content, asked[-1].decision, known, self._hunk_of(edit))
         self._let_go()
 
     async def authorise_commands(
@@ -299,7 +313,7 @@ class CallContext:
         asked = [each for each in seen if each.decision.effect is Effect.ask]
         if asked:
             known = self._memory.covers_commands(self._policy, judged)
-            await self._ask(Act.exec, line, "", asked[-1].decision, known, **_of_parts(asked, line))
+            await self._ask(Act.exec, line, "", asked[-1].decision, known, None, **_of_parts(asked, line))
         for act, each in files:
             if each.decision.effect is Effect.ask:
                 # What will stand there is not known yet; where it comes from is.
@@ -321,19 +335,25 @@ class CallContext:
         return self._loop.agent.tree.remembered
 
     async def _ask(
-        self, act: Act, target: str, content: str, decision: Decision, known: Decision | None, **more: Any
+        self,
+        act: Act,
+        target: str,
+        content: str,
+        decision: Decision,
+        known: Decision | None,
+        hunk: str | None = None,
+        **more: Any,
     ) -> None:
         """Ask, unless ``known``, a remembered rule, is the answer to a question that nobody asked before.
 
-        ``more`` is told with a refusal.
+        ``hunk`` is only shown: what is asked for is the same with another. ``more`` is told with a refusal.
         """
         loop = self._loop
         if self._rewriting.covers(act, target, content):
             await self._note("decision", act, target, decision, "approved", "approver")
             return
-        request = ApprovalRequest(
-            act, target, content, loop.contract.goal, loop.agent.path, decision.rule, decision.layer, self.call.name
-        )
+        by, tool = (decision.rule, decision.layer), self.call.name
+        request = ApprovalRequest(act, target, content, loop.contract.goal, loop.agent.path, *by, tool, hunk)
         row = self._row(request)
         if known is not None and loop.recorder.store.approval(row.request_id) is None:
             await self._note("decision", act, target, known, "approved", LAYER)
@@ -349,6 +369,9 @@ class CallContext:
             self._rewriting.pending = True
             raise CallRewritten
         await self._note("decision", act, target, decision, "approved", "approver")
+
+    def _hunk_of(self, edit: Edit | None) -> str | None:
+        return None if edit is None else edit.without_secrets(self._loop.recorder.redactor.hide).hunk
 
     def _row(self, request: ApprovalRequest) -> ApprovalAsked:
         """Give the row of a question: the one that a process before this one asked, if it was the very same.

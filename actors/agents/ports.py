@@ -232,8 +232,8 @@ class ToolContext(Protocol):
         """Give who commits."""
         ...
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
-        """Ask the policy, and the approver where it says ask.
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "", edit: Edit | None = None) -> None:
+        """Ask the policy, and the approver where it says ask: ``edit`` is how lines change.
 
         Cancellation: nothing was decided.
 
@@ -431,7 +431,7 @@ class ActRefused(Refused):
 
 @attrs.frozen
 class ApprovalRequest:
-    """What a human or a program is asked to allow. ``content`` is what a file is to hold; of a ``shell`` its line."""
+    """What to allow. ``content`` is what a file is to hold, of a ``shell`` its line; ``hunk`` how it changes."""
 
     act: Act
     target: str
@@ -441,6 +441,7 @@ class ApprovalRequest:
     rule: str | None = None
     layer: str | None = None
     tool: str = ""
+    hunk: str | None = None
 
 
 @attrs.frozen
@@ -478,9 +479,8 @@ class Approver(Protocol):
 class ApprovalState:
     """How a question stands. ``decision`` is approved or denied, None while it is open; ``by`` says who decided.
 
-    ``act``, ``target`` and ``content`` are what it is about, as it was shown: an answer is one to that and
-    to nothing else. ``remembered`` are the rules and ``modified`` the arguments that came with it, as they
-    are stored; ``nth`` counts the questions of one call.
+    ``act``, ``target`` and ``content`` are what it is an answer to, and to nothing else. ``remembered`` are rules and
+    ``modified`` arguments that came with it, as stored; ``nth`` counts the questions of a call, ``applied``: acted on.
     """
 
     deferred: bool
@@ -493,6 +493,7 @@ class ApprovalState:
     remembered: str | None = None
     modified: str | None = None
     nth: int = 0
+    applied: bool = False
 
 
 # ── records ─────────────────────────────────────────────────────────────────

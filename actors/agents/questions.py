@@ -49,6 +49,15 @@ def decision_row(request_id: str, answer: Approval, by: str, modified: str | Non
     return ApprovalDecided(request_id, "approved" if answer.approved else "denied", reason, by, rules, modified)
 
 
+async def tell_decided(loop: Loop, step: int, answer: ApprovalState, approved: bool = True, **more: Any) -> None:
+    """Tell what a question came to, and whose the answer is.
+
+    Cancellation: it is told or not.
+    """
+    facts = {"step": step, "act": answer.act, "target": answer.target, "approved": approved, "by": answer.by, **more}
+    await loop.recorder.emit(loop.agent, "approval_decided", **facts)
+
+
 class Question:
     """One question of one call. Made for one wait."""
 
@@ -107,9 +116,8 @@ class Question:
         return Approval(True, state.reason, modified=parsed(state.modified))
 
     async def _tell(self, state: ApprovalState, approved: bool, **more: Any) -> None:
-        row = self._row
-        facts = {"step": row.step, "act": row.act, "target": row.target, "approved": approved, "by": state.by, **more}
-        await self._loop.recorder.emit(self._agent, "approval_decided", **facts)
+        about = attrs.evolve(state, act=self._row.act, target=self._row.target)
+        await tell_decided(self._loop, self._row.step, about, approved, **more)
 
     async def _claim(self) -> None:
         """Claim the act before the effect; the intent stands again if there is one."""

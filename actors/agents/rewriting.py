@@ -30,6 +30,9 @@ from actors.errors import ToolFailed
 VALUE_CHARS: Final = 300
 MOST_VALUES: Final = 12
 TOLD_CHARS: Final = 3_000
+# Around that.
+CHANGED: Final = "[whoever approves changed this call before it ran: "
+CAME_TO: Final = ". What follows is of the changed call]"
 # Of a list, so many values are looked at, which is more than any tool takes.
 MOST_LOOKED_AT: Final = 10_000
 
@@ -46,6 +49,8 @@ class Rewriting:
         self._asked = asked
         # Whether the call was changed, and whoever runs it has not begun again.
         self.pending = False
+        # The last answer that changed the call, and what it was before.
+        self.last: tuple[ApprovalState, ToolCall] | None = None
         self._acts: set[str] = set()
         self._answered: set[tuple[str, str, str]] = set()
 
@@ -67,7 +72,7 @@ class Rewriting:
             self._answered.add((each.act, each.target, each.content))
             call = rewritten(self.call, each)
             if call is not None:
-                self.call = call
+                self.last, self.call = (each, self.call), call
                 self._acts.add(each.act)
         return last
 
@@ -107,8 +112,15 @@ def difference(asked: ToolCall, ran: ToolCall) -> str:
     if len(keys) > MOST_VALUES:
         changes.append(f"and {len(keys) - MOST_VALUES} more")
     text = "; ".join(changes)
-    told = f"[whoever approves changed this call before it ran: {text}. What follows is of the changed call]"
-    return bounded(told, TOLD_CHARS)
+    return f"{CHANGED}{bounded(text, TOLD_CHARS)}{CAME_TO}"
+
+
+def came_to(text: str) -> str:
+    """Give what a call came to without the news of what was changed in it."""
+    if not text.startswith(CHANGED):
+        return text
+    told, _, rest = text.partition(f"{CAME_TO}\n")
+    return rest or told
 
 
 def _change(key: str, old: str | None, new: str | None) -> str:

@@ -6,9 +6,11 @@ from typing import Any
 
 import attrs
 
+from actors.agents.edits import unsound
 from actors.agents.entry_text import bounded
 from actors.agents.model_input import token_columns
 from actors.agents.ports import Completion, Observation, ObservationKind
+from actors.agents.rewriting import came_to
 from actors.agents.rows import AgentEvent, AnswerGiven, AttemptMade, Observed, Settled, StepDone
 from actors.agents.step_digest import step_digest
 from actors.containment.ledger_state import Settlement
@@ -129,11 +131,16 @@ def digest_of(
 
 
 def step_facts(step: int, answer: Completion, seen: Sequence[Observation], used: int) -> dict[str, Any]:
-    """Give what the event of a step tells: its calls, and which of them failed and why."""
+    """Give what the event of a step tells: its calls, which of them failed and why, which files do not compile."""
     facts: dict[str, Any] = {"step": step, "calls": [call.name for call in answer.calls], "tokens": used}
     failed = [each for each in seen if each.kind is ObservationKind.error]
     if failed:
         facts["failed"] = [
-            {"tool": each.target, "text": bounded(each.text, FAILED_CHARS)} for each in failed[:MOST_FAILED]
+            {"tool": each.target, "text": bounded(came_to(each.text), FAILED_CHARS)} for each in failed[:MOST_FAILED]
         ]
+    checked = [(each.target, unsound(came_to(each.text))) for each in seen if each.kind is ObservationKind.write]
+    if any(said is not None for _, said in checked):
+        facts["unsound"] = [
+            {"path": path, "text": bounded(said, FAILED_CHARS)} for path, said in checked if said is not None
+        ][:MOST_FAILED]
     return facts

@@ -1,7 +1,8 @@
 """What the policy of a run would say to a call that does not exist yet: one with the arguments of an operator.
 
 The tool itself names what it would do: it is run up to where it asks, which is before it does
-anything, and is left there. So what is judged here is what is judged in the run.
+anything, and is left there. So what is judged here is what is judged in the run. What makes a
+new text of the one in a file reads it on the way: whether its passage stands there is known then.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ import attrs
 
 from actors.agents.confinement import Confinement
 from actors.agents.contract import TaskContract
+from actors.agents.edits import Edit
 from actors.agents.entry_text import bounded, clean
 from actors.agents.exec_judging import judge_command
+from actors.agents.gatekeeper import CONTENT_CHARS
 from actors.agents.policy import Decision, Effect, Policy
 from actors.agents.ports import Act, Tool, ToolContext
+from actors.agents.rewriting import parsed
+from actors.agents.secret_values import Redactor
 from actors.agents.spawning import NAME as SPAWN
 from actors.errors import ConfigError, ToolFailed
 from actors.store.readers import Reader
 from actors.store.records import ApprovalRecord, RunRecord
+from actors.tools.edit_file import EditFile
+from actors.tools.patch_file import PatchFile
 from actors.tools.toolbox import builtin_tools
 
 # The layers that only denies of a sub-agent are in; no operator's can be called so.
@@ -31,7 +38,12 @@ TARGET_CHARS: Final = 200
 
 
 class _Asks(Exception):
-    """The tool came to where it asks."""
+    """The tool came to where it asks, for a write perhaps: of which content, and of which change."""
+
+    def __init__(self, content: str = "", edit: Edit | None = None) -> None:
+        super().__init__(content)
+        self.content = content
+        self.edit = edit
 
 
 class _Denied(Exception):
@@ -59,11 +71,11 @@ def denied_call(reader: Reader, asked: ApprovalRecord, arguments: Mapping[str, A
         decision = policy.explain(Act.spawn, name)
         return _told(_Denied(Act.spawn, name, decision)) if decision.effect is Effect.deny else None
     tool = next((each for each in builtin_tools() if each.spec.name == asked.tool), None)
-    contract = _contract(record)
-    if tool is None or contract is None or record.root is None or not os.path.isdir(record.root):
+    context = None if tool is None else _judging(record, policy, tool)
+    if tool is None or context is None:
         return None
     try:
-        _ask(tool, arguments, _Judging(policy, os.path.realpath(record.root), contract, tool.read_only))
+        _ask(tool, arguments, context)
     except ToolFailed as error:
         return f"the call would fail: {error}"
     except _Denied as denied:
@@ -71,6 +83,36 @@ def denied_call(reader: Reader, asked: ApprovalRecord, arguments: Mapping[str, A
     except _Asks:
         pass
     return None
+
+
+def foreseen_hunk(reader: Reader, asked: ApprovalRecord) -> str | None:
+    """Give how the lines of a file would change by the call of a question, as a unified diff without credentials.
+
+    None when it is no such call, or its file is not here, or not as it was when the question was asked: the
+    answer would count for nothing then.
+    """
+    record, policy = reader.run(asked.run_id), _policy(reader, asked)
+    tool = next((each for each in (EditFile(), PatchFile()) if each.spec.name == asked.tool), None)
+    if asked.act != Act.write or record is None or policy is None or tool is None:
+        return None
+    context = _judging(record, policy, tool)
+    try:
+        if context is not None:
+            _ask(tool, parsed(asked.modified or asked.arguments), context)
+    except (ToolFailed, _Denied, ValueError):
+        return None
+    except _Asks as asks:
+        if asks.edit is not None and bounded(clean(asks.content), CONTENT_CHARS) == asked.content:
+            return asks.edit.without_secrets(Redactor.of(os.environ).hide).hunk
+    return None
+
+
+def _judging(record: RunRecord, policy: Policy, tool: Tool) -> _Judging | None:
+    contract = _contract(record)
+    if contract is None or record.root is None or not os.path.isdir(record.root):
+        return None
+    reads_first = isinstance(tool, EditFile | PatchFile)
+    return _Judging(policy, os.path.realpath(record.root), contract, tool.read_only, reads_first)
 
 
 def _told(denied: _Denied) -> str:
@@ -94,24 +136,32 @@ def _ask(tool: Tool, arguments: Mapping[str, Any], context: _Judging) -> None:
 
 @attrs.frozen
 class _Judging:
-    """What a tool sees of its run here: where it is, and somebody to ask, who lets it do nothing."""
+    """What a tool sees of its run here: where it is, and somebody to ask, who lets it do nothing but read a file."""
 
     policy: Policy
     root: str
     contract: TaskContract
     read_only: bool
+    reads_first: bool = False
 
     @property
     def confinement(self) -> Confinement:
         return Confinement(self.contract.exec_sandbox, self.policy)
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> NoReturn:
+    async def authorise(
+        self, act: Act, target: str, *more: str, content: str = "", edit: Edit | None = None
+    ) -> None:
         # What reads a file in order to change it asks for that when it has read.
         acts = [act] if act is not Act.read or self.read_only else [Act.read, Act.write]
         for each in acts:
             for seen in (target, *more):
                 self._judge(each, seen, self.policy.explain(each, seen))
-        raise _Asks
+        if not (self.reads_first and act is Act.read):
+            raise _Asks(content, edit)
+
+    def wrote(self, _target: str, _now: str) -> bool:
+        """Say that nothing was done yet: the call waits for its answer."""
+        return False
 
     async def authorise_commands(
         self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()

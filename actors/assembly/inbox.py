@@ -7,6 +7,7 @@ unknown belongs to a run that nobody drives, and is decided under its lease.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -15,11 +16,14 @@ from typing import Any, Final
 import attrs
 
 from actors.agents.end_rows import ENDED
+from actors.agents.entry_text import clean
 from actors.agents.leasing import driving
+from actors.agents.outcomes import OutcomeKind
 from actors.agents.ports import Approval
 from actors.agents.remembered import Remembered, from_text
+from actors.agents.rewriting import parsed
 from actors.assembly.deciding import operator_row
-from actors.assembly.foreseeing import denied_call
+from actors.assembly.foreseeing import denied_call, foreseen_hunk
 from actors.assembly.recovering import Recovery, recovery_rows
 from actors.errors import ConfigError
 from actors.ids import ROOT
@@ -101,6 +105,21 @@ def waiting(reader: Reader, tree_id: str | None = None) -> list[Waiting]:
             # An open attempt of a live run is only a call that runs.
             found += [] if live else map(_sound, _attempts(reader, tree))
     return sorted(found, key=lambda each: (each.since, each.id))
+
+
+def answered_runs(reader: Reader) -> list[str]:
+    """List the runs that were paused for an answer, have all of them, and that nobody goes on with, oldest first."""
+    sql = "SELECT run_id FROM runs WHERE parent_run_id IS NULL AND status = 'paused' AND outcome = ?"
+    found = reader.select(f"{sql} ORDER BY started_at", (OutcomeKind.awaiting_approval,))
+    paused = [str(run_id) for (run_id,) in found]
+    idle = [each for each in paused if driver_of(reader, each).driving is not Driving.live]
+    return [each for each in idle if not waiting(reader, each)]
+
+
+def hunk_of(reader: Reader, each: Waiting) -> str | None:
+    """Give how the lines of a file would change by a call that waits; None where that is not known."""
+    asked = reader.question(each.id) if each.kind is Awaits.approval else None
+    return None if asked is None else foreseen_hunk(reader, asked)
 
 
 def _sound(each: Waiting) -> Waiting:
@@ -212,7 +231,9 @@ def _refuse_denied(reader: Reader, request_id: str, arguments: Mapping[str, Any]
         ConfigError: they are; says why.
     """
     asked = reader.question(request_id)
-    why = None if asked is None else denied_call(reader, asked, arguments)
+    # As they would be stored and run: half a character is none there.
+    as_stored = parsed(clean(json.dumps(dict(arguments), ensure_ascii=False)))
+    why = None if asked is None else denied_call(reader, asked, as_stored)
     if why is not None:
         raise ConfigError(("arguments", why))
 

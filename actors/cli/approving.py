@@ -20,7 +20,7 @@ import trio
 
 from actors.agents.ports import Approval, ApprovalRequest
 from actors.cli.live import Progress
-from actors.cli.quoting import content_title, printable, quoted
+from actors.cli.quoting import asks, content_title, hunk_title, printable, quoted
 
 SHOWN_CHARS = 500
 SHOWN_LINES = 15
@@ -143,11 +143,16 @@ def _show(request: ApprovalRequest, *, whole: bool) -> bool:
     where = f" (rule {request.rule!r} of layer {request.layer!r})" if request.layer else ""
     width = shutil.get_terminal_size().columns
     target = printable(request.target)
-    lines = ["", f"{request.path} asks to {request.act}{where}:", *_part(target, width, whole)]
-    if request.content:
+    lines = ["", f"{asks(request.path, request.act, request.tool)}{where}:", *_part(target, width, whole)]
+    # The change says what a whole new file hides: where it is another one.
+    hunk = (request.hunk or "").removesuffix("\n")
+    below = hunk or request.content
+    if hunk:
+        lines += [hunk_title(hunk), *_part(hunk, width, whole)]
+    elif request.content:
         lines += [content_title(request.act, request.tool, request.content), *_part(request.content, width, whole)]
     sys.stderr.write("\n".join(lines) + "\n")
-    return not whole and any(_first(text) != text for text in (target, request.content))
+    return not whole and any(_first(text) != text for text in (target, below))
 
 
 def _part(text: str, width: int, whole: bool) -> list[str]:

@@ -13,14 +13,25 @@ import trio
 
 from actors.agents.remembered import Remembered
 from actors.agents.rewriting import parsed
-from actors.assembly.inbox import Awaits, Verdict, Waiting, decide, decided_before, find, recover, waiting
+from actors.assembly.inbox import (
+    Awaits,
+    Verdict,
+    Waiting,
+    answered_runs,
+    decide,
+    decided_before,
+    find,
+    hunk_of,
+    recover,
+    waiting,
+)
 from actors.assembly.recovering import Recovery
 from actors.cli.again import command
 from actors.cli.ending import unusable
-from actors.cli.next_steps import answers_to
+from actors.cli.next_steps import FEW, answers_to
 from actors.cli.phrases import brief_time, counted
 from actors.cli.pictures import ENDLESS
-from actors.cli.quoting import content_title, printable, quoted
+from actors.cli.quoting import asks, content_title, hunk_title, printable, quoted
 from actors.cli.viewing import reading
 from actors.errors import ConfigError, StoreError
 from actors.store.readers import Reader
@@ -46,13 +57,18 @@ def inbox(store_path: str, as_json: bool) -> int:
     with reading(store_path) as reader:
         found = waiting(reader)
         if as_json:
-            print(json.dumps([attrs.asdict(each) for each in found]))
+            print(json.dumps([{**attrs.asdict(each), "hunk": hunk_of(reader, each)} for each in found]))
             return 0
         for each in found:
             print("\n".join((*_told(reader, each), "")))
         if any(each.kind is Awaits.approval for each in found):
             print(HINT)
-        if not found:
+        answered = answered_runs(reader)
+        for run_id in answered[:FEW]:
+            print(f"{run_id} has its answers, and goes on with: {command('resume', run_id, '--store', reader.file)}")
+        if len(answered) > FEW:
+            print(f"{counted(len(answered) - FEW, 'more run')} likewise: {command('list', '--store', reader.file)}")
+        if not found and not answered:
             print("nothing waits for you")
     return 0
 
@@ -64,9 +80,13 @@ def _told(reader: Reader, each: Waiting) -> Iterator[str]:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ENDLESS
     if each.kind is Awaits.approval:
         rule = "" if each.layer is None else f", rule {each.rule!r} of layer {each.layer!r}"
-        yield f"{each.id}  {each.path} asks to {each.act} (for {age}; {state}{rule})"
+        yield f"{each.id}  {asks(each.path, each.act, each.tool)} (for {age}; {state}{rule})"
         yield from quoted(printable(each.target), width)
-        if each.content:
+        hunk = (hunk_of(reader, each) or "").removesuffix("\n")
+        if hunk:
+            yield hunk_title(hunk)
+            yield from _excerpt(hunk, width)
+        elif each.content:
             yield content_title(each.act, each.tool, each.content)
             yield from _excerpt(each.content, width)
     else:

@@ -46,9 +46,10 @@ def progress_line(told: Told) -> str | None:
 
 def is_cut(told: Told) -> bool:
     """Tell whether the line of a step, or of a check, leaves out some of what a tool or a check said."""
-    failed = told.get("failed", ())
-    texts = [told.get("detail"), *(call.get("text") for call in failed)]
-    return len(failed) > FEW or any(len(" ".join(str(text or "").split())) > TEXT_CHARS for text in texts)
+    failed, unsound = told.get("failed", ()), told.get("unsound", ())
+    texts = [told.get("detail"), *(each.get("text") for each in (*failed, *unsound))]
+    long = any(len(" ".join(str(text or "").split())) > TEXT_CHARS for text in texts)
+    return long or max(len(failed), len(unsound)) > FEW
 
 
 def reason_of(rule: str | None, layer: str | None, source: str | None) -> str:
@@ -114,7 +115,17 @@ def _whole_step(told: Told) -> str:
         for each in told.get("remembered", ())
     ]
     left = [f"{len(known) - FEW} more not asked about"] if len(known) > FEW else []
-    return "; ".join((_step(told, calls), *_edited(told), *noted, *known[:FEW], *left, *failed[:FEW], *more))
+    done = " ".join((calls, *_edited(told)))
+    return "; ".join((_step(told, done), *_unsound(told), *noted, *known[:FEW], *left, *failed[:FEW], *more))
+
+
+def _unsound(told: Told) -> list[str]:
+    """Say which files that a step wrote do not compile, or could not be looked at."""
+    files = [
+        f"{shortened(str(each.get('path')))} {shortened(str(each.get('text')), TEXT_CHARS)}"
+        for each in told.get("unsound", ())
+    ]
+    return [*files[:FEW], *([f"{len(files) - FEW} more do not either"] if len(files) > FEW else [])]
 
 
 def _edited(told: Told) -> list[str]:
@@ -123,7 +134,7 @@ def _edited(told: Told) -> list[str]:
         f"(+{_figure(each.get('added'))} -{_figure(each.get('removed'))} {shortened(str(each.get('path')))})"
         for each in told.get("edited", ())
     ]
-    return [*files[:FEW], *([f"{counted(len(files) - FEW, 'more file')} changed"] if len(files) > FEW else [])]
+    return [*files[:FEW], *([f"and {counted(len(files) - FEW, 'more file')} changed"] if len(files) > FEW else [])]
 
 
 def _figure(lines: Any) -> str:
@@ -159,6 +170,13 @@ def _decided(told: Told) -> str:
 
 def _gate(told: Told) -> str:
     return _step(told, of_check(str(told.get("verdict")), str(told.get("detail") or "")))
+
+
+def _reviewed(told: Told) -> str:
+    model = f" ({shortened(str(told['model']))})" if told.get("model") else ""
+    changes = counted(int(told.get("changes") or 0), "changed file")
+    verdict = {"passed": "passes it", "failed": "does not pass it"}.get(str(told.get("verdict")), "gave no verdict")
+    return _step(told, f"{shortened(str(told.get('reviewer')))}{model} reviewed {changes} and {verdict}")
 
 
 def of_check(verdict: str, detail: str) -> str:
@@ -230,6 +248,7 @@ _WORDS: Final[Mapping[str, Callable[[Told], str]]] = {
     "tool_call": lambda told: _step(told, f"calls {shortened(str(told.get('tool', '')))}"),
     "step": _whole_step,
     "gate": _gate,
+    "reviewed": _reviewed,
     "sandbox": _sandbox,
     "stalled": lambda told: _step(told, "no progress"),
     "fleet": _fleet,

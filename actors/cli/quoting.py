@@ -22,11 +22,25 @@ def printable(text: str) -> str:
     return "".join(letter if is_seen(letter) else ascii(letter)[1:-1] for letter in text)
 
 
+def asks(path: str, act: str, tool: str) -> str:
+    """Say who asks for what, and with which tool."""
+    return f"{path} asks to {act}" + (f" with {printable(tool)}" if tool and tool != act else "")
+
+
 def content_title(act: str, tool: str, content: str) -> str:
-    """Say what stands below a question: what a file is to hold, or the line that has to do with the file."""
+    """Say what stands below a question: what a file is to hold, why it is asked, or the line behind it."""
+    if act == "exec":
+        return "for:"
     if tool in _SHELLS:
         return f"the line that would {act} it, {len(content):,} characters:"
     return f"content, {len(content):,} characters:"
+
+
+def hunk_title(hunk: str) -> str:
+    """Say what stands below a question in place of a whole file."""
+    lines = hunk.split("\n")
+    added, removed = (sum(line.startswith(mark) for line in lines) for mark in "+-")
+    return f"the change, +{added:,} -{removed:,} lines:"
 
 
 def quoted(text: str, width: int) -> list[str]:

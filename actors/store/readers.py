@@ -349,7 +349,8 @@ def _state(found: ApprovalRecord) -> ApprovalState:
     decided = found.deferred, found.decision, found.reason or "", found.decided_by
     about = found.act, found.target, found.content or ""
     # Whoever damages a file may leave the number out.
-    return ApprovalState(*decided, *about, found.remembered, found.modified, found.nth or 0)
+    came_with = found.remembered, found.modified, found.nth or 0
+    return ApprovalState(*decided, *about, *came_with, found.applied_at is not None)
 
 
 def _columns(record: type, known: frozenset[str]) -> str:

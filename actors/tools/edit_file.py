@@ -98,10 +98,11 @@ async def change_text(path: str, change: Callable[[str, str], str], context: Too
     except ToolFailed as error:
         raise ToolFailed(f"{shown(relative)}: {error}") from None
     data = as_bytes(text)
-    await context.authorise(Act.write, relative, content=text)
+    edit = edit_of(before, data)
+    await context.authorise(Act.write, relative, content=text, edit=edit)
     check = await write_check(context, relative)
     await context.touch(relative, lambda: text_at(workspace, relative))
-    await context.intend(relative, digest(data), changes=data != before, edit=edit_of(before, data))
+    await context.intend(relative, digest(data), changes=data != before, edit=edit)
     with failing(relative), workspace.parent(relative) as (above, name):
         changed = replace_bytes(above, name, data, workspace.between, key=context.key, expected=before)
     return await _checked(check, written(relative, data, changed), data)

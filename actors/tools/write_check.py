@@ -12,9 +12,11 @@ from typing import Final
 
 import attrs
 
+from actors.agents.edits import with_check
 from actors.agents.ports import Act, ActRefused, Observation, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of
+from actors.tools.paths import shown
 
 # What the policy is asked about, for this and for the tool `check`.
 CHECK: Final = "check"
@@ -34,16 +36,12 @@ class WriteCheck:
         Cancellation: the file is written, and the checker is gone.
         """
         if self.missing is not None:
-            return _with(seen, f"not checked: {self.missing}")
+            return attrs.evolve(seen, text=f"{seen.text}\n[not checked: {self.missing}]")
         context = self._context
         look = Look(context.root, context.exec_timeout, lambda _: True, lambda _: True, context.confinement)
         verdict, detail = await look.of(self._relative, data)
         context.report_leaked(look.leaked)
-        return _with(seen, "it compiles" if verdict == "passed" else f"it {detail}")
-
-
-def _with(seen: Observation, note: str) -> Observation:
-    return attrs.evolve(seen, text=f"{seen.text}\n[{note}]")
+        return attrs.evolve(seen, text=with_check(seen.text, None if verdict == "passed" else detail))
 
 
 async def write_check(context: ToolContext, relative: str) -> WriteCheck | None:
@@ -61,21 +59,22 @@ async def write_check(context: ToolContext, relative: str) -> WriteCheck | None:
         checker_of(ending, context.root)
     except ToolFailed as error:
         return WriteCheck(context, relative, str(error))
-    refused = await refused_check(context, CHECK)
+    why = f"a look whether {shown(relative)} compiles, which is about to be written"
+    refused = await refused_check(context, CHECK, why=why)
     for argv in CHECKERS[ending][0] if ending in CHECKERS else ():
-        refused = refused or await refused_check(context, *argv)
+        refused = refused or await refused_check(context, *argv, why=why)
     return WriteCheck(context, relative, refused)
 
 
-async def refused_check(context: ToolContext, *argv: str) -> str | None:
-    """Ask for one command of a check; say why it is refused, None when it is not.
+async def refused_check(context: ToolContext, *argv: str, why: str = "") -> str | None:
+    """Ask for one command of a check, and tell whoever decides ``why``; say why it is refused, None when it is not.
 
     Cancellation: nothing was decided.
     """
     line = shlex.join(argv)
     try:
         # By the rules alone: an interpreter that is told to parse its input runs nothing else, whatever it could.
-        await context.authorise(Act.exec, *dict.fromkeys((argv[0], line)))
+        await context.authorise(Act.exec, *dict.fromkeys((argv[0], line)), content=why)
     except ActRefused as error:
         return f"{line} is refused: {error.refusal.reason}"
     return None

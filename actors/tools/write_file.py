@@ -51,7 +51,7 @@ def judge_place(relative: str) -> None:
 def written(relative: str, data: bytes, changed: bool) -> Observation:
     """Tell what a write came to."""
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    size = f"{len(data)} bytes, {lines} lines"
+    size = f"{len(data)} byte{'' if len(data) == 1 else 's'}, {lines} line{'' if lines == 1 else 's'}"
     unchanged = f"{shown(relative)} has this content already ({size}); unchanged"
     said = f"wrote {shown(relative)} ({size})" if changed else unchanged
     return Observation(ObservationKind.write, relative, said, changed=changed)

@@ -263,7 +263,10 @@ async def test_a_file_of_an_older_version_says_nothing_of_edits(tmp_path: Path) 
     bench.check()
 
 
-async def test_no_credential_stands_in_a_hunk_or_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("several", [False, True], ids=["one line", "several lines"])
+async def test_no_credential_stands_in_a_hunk_or_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
     secret, lines = "sk-canary-0123456789", "-----BEGIN-----\nMIIcanary0123456789abc\nMIIcanary9876543210xyz\n-----END-----"
     monkeypatch.setenv("SOME_API_KEY", secret)
     monkeypatch.setenv("OTHER_SECRET", lines)
@@ -271,12 +274,13 @@ async def test_no_credential_stands_in_a_hunk_or_beside_it(tmp_path: Path, monke
     (bench.work / f"{secret}.txt").write_text("y\n")
     (bench.work / "link").symlink_to(f"{secret}.txt")
     # It was there before the agent was: whoever wrote over it would have it in the store.
-    (bench.work / "f.txt").write_text(f"key = {secret}\n{lines}\nrest\n")
+    (bench.work / "f.txt").write_text(f"key = {secret}\n{lines if several else secret}\nrest\n")
     assert await bench.begin(death=Death(when=holds(StepDone))) is None
     assert await bench.go_on() is not None
     [hunk, path] = edits(bench)[0][-1], edits(bench)[1][3]
     assert path == "[secret].txt"
-    assert hunk.count("[secret]") >= 3 and "-rest" in hunk
+    # Lines that went with a credential leave no diff behind.
+    assert hunk is None if several else hunk.count("[secret]") == 2 and "-rest" in hunk
     for name in os.listdir(tmp_path):
         if name.startswith("runs.db"):
             data = (tmp_path / name).read_bytes()

@@ -9,7 +9,7 @@ import trio.lowlevel
 
 from actors.agents.policy import Policy
 from actors.agents.ports import ApprovalRequest, Defer
-from actors.assembly.inbox import decide
+from actors.assembly.inbox import decide, hunk_of, waiting
 from actors.errors import ConfigError
 from actors.store.store import Store
 from actors.testing.goal_model import call, spawn
@@ -48,6 +48,7 @@ async def refused(bench: Bench, arguments: dict[str, Any]) -> str:
 
 
 EDIT = call("edit_file", path="a.txt", search="1", replace="2")
+PATCH = call("patch_file", path="a.txt", patch="@@\n-1\n\\ No newline at end of file\n+2\n")
 CASES = [
     (call("write_file", path="a.txt", content="2"), {"path": "secrets/x", "content": "2"},
      "write secrets/x is denied by rule 'secrets/*' of layer 'operator'"),
@@ -59,6 +60,15 @@ CASES = [
     (call("shell", line="true"), {"line": "echo 1 > secrets/x"}, "write secrets/x is denied by rule 'secrets/*'"),
     (call("shell", line="true"), {"line": "wc < hidden.txt"}, "read hidden.txt is denied by rule 'hidden*'"),
     (call("read_file", path="ask.txt"), {"path": "hidden.txt"}, "read hidden.txt is denied by rule 'hidden*'"),
+    # Half a character is judged as it would be stored.
+    (call("read_file", path="ask.txt"), {"path": "hidden\ud800"}, "is denied by rule 'hidden*'"),
+    (call("exec", argv=["true"]), {"argv": ["rm", "\ud800"]}, "is denied by rule 'rm*'"),
+    (call("write_file", path="a.txt", content="2"), {"path": "secrets/\udfff", "content": "\ud800"}, "is denied by rule 'secrets/*'"),
+    # What cannot be done is no answer either: it would cost the question.
+    (EDIT, {"path": "a.txt", "search": "9", "replace": "2"}, "the call would fail: \"a.txt\": search does not occur in the file"),
+    (EDIT, {"path": "gone.txt", "search": "1", "replace": "2"}, "the call would fail: \"gone.txt\" does not exist"),
+    (PATCH, {"path": "a.txt", "patch": "garbage"}, "the call would fail: \"a.txt\": "),
+    (PATCH, {"path": "a.txt", "patch": "@@\n-9\n+2\n"}, "the call would fail: \"a.txt\": "),
 ]  # fmt: skip
 
 
@@ -77,6 +87,7 @@ async def test_what_the_policy_denies_is_refused_before_the_question_is_spent(
     [
         (call("write_file", path="a.txt", content="2"), {"path": "c.txt", "content": "2"}),
         (EDIT, {"path": "b.txt", "search": "1", "replace": "2"}),
+        (PATCH, {"path": "b.txt", "patch": "@@\n-1\n\\ No newline at end of file\n+3\n"}),
         (call("exec", argv=["true"]), {"argv": ["true", "x"]}),
         (call("shell", line="true"), {"line": "echo 1 > c.txt"}),
         (call("read_file", path="ask.txt"), {"path": "a.txt"}),
@@ -114,3 +125,43 @@ async def test_a_workspace_that_is_not_here_is_judged_by_whoever_has_it(tmp_path
     [row] = bench.questions()
     async with Store.open(bench.file) as store:
         assert (await decide(store, row.request_id, True, "", (), {"path": "secrets/x", "content": "2"})).won
+
+
+async def test_whoever_decides_an_edit_is_shown_what_changes_and_no_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str | None] = []
+
+    class Seeing(Later):
+        async def decide(self, request: ApprovalRequest) -> Defer:
+            shown.append(request.hunk)
+            return await super().decide(request)
+
+    monkeypatch.setenv("A_TOKEN", "canary-value-12345")
+    edit = call("edit_file", path="long.txt", search="line 250\n", replace="line two hundred and fifty\n")
+    policy = Policy.permissive().layer("operator").ask_write("*")
+    bench = Bench(tmp_path, {"root": [[edit], "done"]}, policy, Seeing())
+    lines = [f"line {number}\n" for number in range(300)]
+    file = bench.work / "long.txt"
+    file.write_text("".join([*lines[:248], "canary-value-12345\n", *lines[249:]]))
+    await bench.begin()
+    [asked] = bench.questions()
+    async with Store.open(bench.file) as store:
+        [hunk] = shown
+        assert hunk is not None and "-line 250\n+line two hundred and fifty\n" in hunk and "line 9\n" not in hunk
+        assert "[secret]" in hunk and "canary" not in hunk
+        [one] = waiting(store)
+        assert one.id == asked.request_id and hunk_of(store, one) == hunk
+        # The question is of the file as it was.
+        file.write_text("".join(lines[:251]))
+        assert hunk_of(store, one) is None
+
+
+async def test_an_edit_that_was_allowed_while_its_process_was_gone_is_done_without_another_question(tmp_path: Path) -> None:
+    bench = await asking(tmp_path, EDIT)
+    [row] = bench.questions()
+    async with Store.open(bench.file) as store:
+        assert (await decide(store, row.request_id, True, "")).won
+    await bench.go_on()
+    assert bench.questions() == [] and len(bench.questions(all=True)) == 1
+    assert (bench.work / "a.txt").read_text() == "2"

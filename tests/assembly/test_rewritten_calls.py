@@ -94,7 +94,7 @@ async def test_what_the_approver_wrote_runs_in_place_of_what_the_model_asked_for
     assert names(bench) == {"b.txt"} and (bench.work / "b.txt").read_text() == "2"
     [text] = bench.told()
     assert text.startswith(CHANGED) and 'path is "b.txt", and was "a.txt"' in text and 'content is "2", and was "1"' in text
-    assert text.endswith('wrote "b.txt" (1 bytes, 1 lines)')
+    assert text.endswith('wrote "b.txt" (1 byte, 1 line)')
     [row] = bench.questions(all=True)
     assert (row.target, row.decision, row.applied_at is not None) == ("a.txt", "approved", True)
     assert row.modified is not None and json.loads(row.modified) == {"path": "b.txt", "content": "2"}
@@ -285,6 +285,10 @@ async def test_a_decision_that_comes_with_a_resume_changes_the_call(tmp_path: Pa
     [row] = bench.questions(all=True)
     assert row.applied_at is not None
     bench.check()
+    # Whose it was stands in the trace, once.
+    answers = bench.sql("SELECT event FROM run_events WHERE json_extract(event, '$.kind') = 'approval_decided'")
+    [told] = [json.loads(event) for event in answers]
+    assert (told["approved"], told["by"], told["changed"]) == (True, "operator", ["content", "path"])
 
 
 async def test_a_decision_of_another_process_changes_the_call_of_a_live_one(tmp_path: Path) -> None:
@@ -329,6 +333,9 @@ async def test_wherever_the_process_ends_the_changed_call_is_done_once(tmp_path:
     second = Says([Approval(True, modified=changed)])
     done(await bench.go_on(second))
     assert len(second.asked) == (0 if decided else 1)
+    # Told once; and again only by whoever cannot know that it was told.
+    told = bench.sql("SELECT id FROM run_events WHERE json_extract(event, '$.kind') = 'approval_decided'")
+    assert len(told) in ((1,) if any(each.applied_at for each in decided) else (1, 2))
     assert {name: (bench.work / name).read_text() for name in names(bench)} == left
     [text] = bench.told()
     assert text.startswith(CHANGED) and "wrote " in text

@@ -97,7 +97,7 @@ class Context:
     def report_leaked(self, processes: Sequence[int]) -> None:
         assert not processes
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "", edit: object = None) -> None:
         for each in (target, *more):
             decision = self.policy.explain(act, each)
             if decision.effect is not Effect.allow:

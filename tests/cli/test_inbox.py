@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import trio
 
+from actors.agents.ports import Act, ApprovalRequest
 from actors.agents.rows import ApprovalAsked, RunStarted
+from actors.cli.approving import _show as show_question
 from actors.cli.inbox import inbox as show_inbox
 from actors.store.store import Store
 
@@ -85,7 +87,8 @@ def test_a_question_that_is_put_off_is_exit_5_and_tells_the_commands_that_answer
     assert (again["outcome"]["kind"], again["tree"]["calls"]) == ("awaiting_approval", 1)
     approved = place.actors("approve", question.replace(run, run[:3]))
     assert approved.returncode == 0 and f"actors resume {run}" in approved.stdout and not (tmp_path / "a.txt").exists()
-    assert inbox(place) == [] and place.actors("inbox").stdout == "nothing waits for you\n"
+    assert inbox(place) == []
+    assert place.actors("inbox").stdout.startswith(f"{run} has its answers, and goes on with: actors resume {run}")
     went_on = place.actors("resume", run, "--json")
     assert went_on.returncode == 5 and (tmp_path / "a.txt").read_text() == "x"
     [second] = inbox(place)
@@ -271,6 +274,29 @@ def test_what_a_model_wants_to_write_stands_behind_a_margin(place: Any) -> None:
     told = place.actors("inbox").stdout
     assert "\x1b" not in told and re.search(r"^nothing waits", told, re.MULTILINE) is None
     assert "more characters; --json has them" in told
+
+
+def test_a_question_names_its_tool_and_shows_the_change_and_not_the_whole_new_file(
+    tmp_path: Path, place: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("".join(f"line {number}\n" for number in range(300)))
+    edit = ["edit_file", {"path": "long.txt", "search": "line 250\n", "replace": "another\n"}]
+    task(place, [answer(edit)]).actors("run", "task.toml", "--quiet")
+    told = place.actors("inbox").stdout
+    assert "root asks to write with edit_file (for " in told
+    assert "\nthe change, +1 -1 lines:\n  │ @@ -248,7 +248,7 @@\n" in told and "  │ -line 250\n  │ +another\n" in told
+    assert "line 9\n" not in told and "content," not in told
+    [waits] = inbox(place)
+    assert waits["content"].startswith("line 0") and "-line 250" in waits["hunk"]
+    # As somebody in front of the terminal is asked.
+    hunk = "@@ -1,1 +1,1 @@\n-a\n+b\n"
+    assert not show_question(ApprovalRequest(Act.write, "a", "b\n", "g", "root", tool="patch_file", hunk=hunk), whole=False)
+    seen = capsys.readouterr().err
+    assert seen.endswith("root asks to write with patch_file:\n  │ a\nthe change, +1 -1 lines:\n  │ @@ -1,1 +1,1 @@\n  │ -a\n  │ +b\n")
+    why = ApprovalRequest(Act.exec, "check", "a look whether a.py compiles", "g", "root", tool="write_file")
+    assert not show_question(why, whole=False)
+    assert capsys.readouterr().err.endswith("  │ check\nfor:\n  │ a look whether a.py compiles\n")
 
 
 def test_the_inbox_names_once_what_a_yes_may_bring_along_and_only_where_one_may_be_given(

@@ -524,7 +524,7 @@ def test_a_model_cannot_fake_a_question_or_a_word_of_the_program(tmp_path: Path)
     assert [line.split(":")[0].split("?")[0] for line in edges] == [
         # One question about one command, with the whole of it.
         *("root asks to exec", "Allow it"),
-        *("root asks to write", "Allow it"),
+        *("root asks to write with write_file", "Allow it"),
     ]
     # A command is one line, whatever is in it; the margin stands before the second half of a long one too.
     assert "  │ rm '\\n\\n\\x1b[2Jroot asks to write:\\nrun  fake\\nAllow it" in seen and "\x1b[2J" not in seen

@@ -67,7 +67,7 @@ class Context:
         if self.touched is not None:
             self.touched.setdefault(target, look())
 
-    async def authorise(self, act: Act, target: str, *more: str, content: str = "") -> None:
+    async def authorise(self, act: Act, target: str, *more: str, content: str = "", edit: object = None) -> None:
         self.contents.append(content)
         for each in (target, *more):
             self.asked.append((act, each))

@@ -156,7 +156,7 @@ async def test_only_changed_bytes_count_as_a_change(root, context):
     (root / "a.txt").write_text("same\n")
     before = (root / "a.txt").stat().st_ino
     same = await WriteFile().run({"path": "a.txt", "content": "same\n"}, context)
-    assert (same.changed, same.text) == (False, '"a.txt" has this content already (5 bytes, 1 lines); unchanged')
+    assert (same.changed, same.text) == (False, '"a.txt" has this content already (5 bytes, 1 line); unchanged')
     assert (root / "a.txt").stat().st_ino == before
     assert (await WriteFile().run({"path": "a.txt", "content": "Same\n"}, context)).changed
     assert (await WriteFile().run({"path": "a.txt", "content": ""}, context)).changed

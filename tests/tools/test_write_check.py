@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from actors.agents.acted_on import unsupported_fields
@@ -35,10 +36,10 @@ async def ran(context: Any, name: str, **arguments: Any) -> Observation:
 
 async def test_each_tool_that_writes_tells_whether_it_compiles(wanted: Any) -> None:
     seen = await ran(wanted, "write_file", path="a.py", content="x = 1\n")
-    assert seen.text == 'wrote "a.py" (6 bytes, 1 lines)\n[it compiles]' and seen.changed
+    assert seen.text == 'wrote "a.py" (6 bytes, 1 line)\n[it compiles]' and seen.changed
     seen = await ran(wanted, "edit_file", path="a.py", search="x = 1", replace="x = (1")
     first, second = seen.text.split("\n")
-    assert first == 'wrote "a.py" (7 bytes, 1 lines)' and seen.changed
+    assert first == 'wrote "a.py" (7 bytes, 1 line)' and seen.changed
     assert second.startswith("[it does not compile (python): SyntaxError: '(' was never closed (a.py, line 1)")
     seen = await ran(wanted, "patch_file", path="a.py", patch="@@\n-x = (1\n+x = (1)\n")
     assert seen.text.endswith("\n[it compiles]")
@@ -126,7 +127,7 @@ async def of_run(root: Path, policy: Policy, approver: Any, **more: Any) -> tupl
 
 async def test_what_applied_is_recorded_with_the_ordinal_of_the_write(tmp_path: Path) -> None:
     told, store = await of_run(tmp_path, Policy.permissive(), ApproveAll(), exec_sandbox=ExecSandbox.full_access)
-    assert told[0] == 'wrote "a.py" (6 bytes, 1 lines)\n[it compiles]'
+    assert told[0] == 'wrote "a.py" (6 bytes, 1 line)\n[it compiles]'
     assert store.select("select step, ordinal, mode from sandbox_events") == [(1, 1, "full_access")]
 
 
@@ -149,6 +150,8 @@ async def test_the_check_is_asked_about_before_anything_is_written(tmp_path: Pat
     told, store = await of_run(tmp_path, policy, approver)
     # Who changed the call has allowed what it is now.
     assert approver.asked == ["exec check"]
+    [(why,)] = store.select("select content from pending_approvals")
+    assert why == 'a look whether "a.py" compiles, which is about to be written'
     assert os.listdir(tmp_path) == ["b.py"]
     assert 'wrote "b.py"' in told[0] and "[it compiles]" in told[0]
     assert [each[0] for each in store.select("select path from edits")] == ["b.py"]
@@ -158,6 +161,8 @@ def test_the_knob_is_not_for_one_file() -> None:
     contract = TaskContract("g", "a.py", Verification.file_contains("x"), check_writes=True)
     [(place, text)] = unsupported_fields(contract)
     assert place == "contract.check_writes" and "root" in text
+    [(place, text)] = unsupported_fields(attrs.evolve(contract, check_writes=False).with_commit_identity("a", "a@b"))
+    assert place == "contract.commit_identity" and "root" in text
 
 
 @pytest.mark.parametrize(
