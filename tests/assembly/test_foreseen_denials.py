@@ -119,6 +119,20 @@ async def test_what_was_denied_to_a_child_alone_counts_for_its_questions(tmp_pat
     )
 
 
+async def test_a_question_of_a_child_is_judged_by_the_policy_of_the_last_resume_and_not_by_that_of_its_start(
+    tmp_path: Path,
+) -> None:
+    write = call("write_file", path="a.txt", content="2")
+    policy = Policy.permissive().layer("operator").ask_write("*")
+    bench = await asking(tmp_path, spawn("child", deny_write=["mine*"]), policy.deny_write("old*"), child=[[write], "done"])
+    await bench.go_on(policy=policy.deny_write("new*"))
+    assert "write new.txt is denied by rule 'new*'" in await refused(bench, {"path": "new.txt", "content": "2"})
+    assert "of layer 'child'" in await refused(bench, {"path": "mine.txt", "content": "2"})
+    [row] = bench.questions()
+    async with Store.open(bench.file) as store:
+        assert (await decide(store, row.request_id, True, "", (), {"path": "old.txt", "content": "2"})).won
+
+
 async def test_a_workspace_that_is_not_here_is_judged_by_whoever_has_it(tmp_path: Path) -> None:
     bench = await asking(tmp_path, call("write_file", path="a.txt", content="2"))
     bench.work.rename(tmp_path / "elsewhere")

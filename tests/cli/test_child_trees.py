@@ -78,6 +78,7 @@ def test_the_line_that_is_shown_brings_the_branch_of_the_child(
     [tree] = [each for each in (root / ".worktrees").iterdir() if each.is_dir()]
     (tree / "a.txt").write_text("2\n")
     git(tree, "commit", "-q", "-a", "-m", "two")
+    git(tree, "tag", "a-name-of-the-child")
     show(run_id, str(tmp_path / "runs.db"), True)
     shown = json.loads(capsys.readouterr().out)
     own = [(each["path"], each["worktree"]) for each in shown["agents"] if each["worktree"] is not None]
@@ -95,6 +96,7 @@ def test_the_line_that_is_shown_brings_the_branch_of_the_child(
     assert "actors/" not in git(root, "branch", "--list")
     subprocess.run(["sh", "-c", place["fetch"]], cwd=tmp_path, capture_output=True, check=True)
     assert place["branch"] in git(root, "branch", "--list")
+    assert git(root, "tag") == "", "names that a child gave do not come along"
     shutil.rmtree(tree)
     show(run_id, str(tmp_path / "runs.db"), False)
     assert f"in {tree}, on the branch {place['branch']}, is gone" in capsys.readouterr().out
