@@ -216,7 +216,8 @@ def test_a_command_made_to_hurt_is_judged_in_no_time(program, way):
     argv = [word.replace("{}", program) for word in shlex.split(way)]
     denies = Policy.permissive().layer("operator").deny_exec("rm*")
     with does_not_run_away():
-        judge_command(denies, argv)
+        seen = judge_command(denies, argv)
+    assert seen[0].target == argv[0]
 
 
 @pytest.mark.parametrize("begin", ["env", "xargs", "find", "git log", "tar", "sed", "fd -x", "sudo", "find . -exec find"])
@@ -226,7 +227,8 @@ def test_arguments_without_end_are_judged_in_no_time(begin, part):
     denies = Policy.permissive().layer("operator").deny_exec("rm*")
     # A tenth of a second in truth; what looks at all that follows for each one takes twenty seconds.
     with does_not_run_away(5.0):
-        judge_command(denies, argv)
+        seen = judge_command(denies, argv)
+    assert seen[0].target == argv[0]
 
 
 @pytest.mark.parametrize("line", SEEN)
