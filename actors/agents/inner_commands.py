@@ -41,6 +41,7 @@ class Wrapping:
     opaque: bool = False
     guessed: tuple[Argv, ...] = ()
 
+
 # Longer ones are not guessed about: they ask, as all do that cannot be seen through.
 MOST_GUESSED_CHARACTERS: Final = 32_768
 MOST_GUESSED_WORDS: Final = 256

@@ -248,7 +248,6 @@ def _coreutils(argv: Argv) -> Wrapping | None:
     return Wrapping("is many programs in one", 2, inner=((program, *argv[2:]),), guessed=scripts)
 
 
-
 _ENV: Final = _Prefix(
     flags=names_in("-i -0 -v --ignore-environment --null --debug"), valued=names_in("-u --unset -C --chdir -a --argv0")
 )

@@ -151,6 +151,7 @@ class _Judging:
     async def authorise(
         self, act: Act, target: str, *more: str, content: str = "", edit: Edit | None = None
     ) -> None:
+        """Judge an act by the rules, and end the call where it asks. Cancellation: it waits for nothing."""
         # What reads a file in order to change it asks for that when it has read.
         acts = [act] if act is not Act.read or self.read_only else [Act.read, Act.write]
         for each in acts:
@@ -166,6 +167,7 @@ class _Judging:
     async def authorise_commands(
         self, commands: Sequence[Sequence[str]], line: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()
     ) -> NoReturn:
+        """Judge commands and their files by the rules, and end the call. Cancellation: it waits for nothing."""
         for argv in commands:
             for judged in judge_command(self.policy, argv):
                 self._judge(Act.exec, judged.target, judged.decision)

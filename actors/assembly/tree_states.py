@@ -7,7 +7,6 @@ lets nothing be changed. What cannot be looked at is unknown, and is never taken
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +28,6 @@ MOST_LOOKED_AT: Final = 20
 # For all of them together: somebody waits for the end of a run to be told.
 SECONDS: Final = 10.0
 _SHOWN: Final = 2_000
-_READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
 _LOOKING: Final = Policy((), Defaults(Effect.allow, Effect.deny, Effect.deny, Effect.deny, Effect.deny))
 
 
@@ -83,6 +81,5 @@ async def _state_of(tree: ChildTree, mode: ExecSandbox | None) -> TreeState:
 
 
 async def _line(git: Git, at: str, *arguments: str, off: dict[str, str] | None = None) -> str:
-    stderr, more = subprocess.DEVNULL, _READING
-    told = await git.must("it cannot be read", *arguments, at=at, off=off or {}, more=more, stderr=stderr, limit=_SHOWN)
+    told = await git.lines("it cannot be read", *arguments, at=at, off=off or {}, limit=_SHOWN)
     return told.output.strip()

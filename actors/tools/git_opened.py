@@ -20,7 +20,7 @@ from actors.agents.contract import ExecSandbox
 from actors.agents.entry_text import clean
 from actors.agents.ports import ToolContext
 from actors.errors import ToolFailed
-from actors.tools.git_program import Git, filter_names, went_well
+from actors.tools.git_program import READING, Git, filter_names, went_well
 from actors.tools.git_repository import closed_note, is_there, unlisted_below, whole_repository
 from actors.tools.leftovers import has_proc, living, writers
 from actors.tools.output import one_line
@@ -39,10 +39,7 @@ T = TypeVar("T")
 LOCK_SECONDS: Final = 2.0
 _PAUSE: Final = 0.02
 _NOTHING: Final[Mapping[str, str]] = {}
-_READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
 _NAMES: Final = {"core.quotePath": "true", "i18n.logOutputEncoding": "UTF-8", "i18n.commitEncoding": "UTF-8"}
-
-
 # After so many paths everybody else gets a turn; judging one may take many rules.
 _SLICE: Final = 200
 
@@ -61,12 +58,7 @@ class Repository:
     unlisted: int = 0
 
     async def ask(
-        self,
-        what: str,
-        *arguments: str,
-        off: Mapping[str, str] = _NOTHING,
-        more: Mapping[str, str] = _NOTHING,
-        **options: Any,
+        self, what: str, *arguments: str, off: Mapping[str, str] = _NOTHING, **options: Any
     ) -> Finished:
         """Run what can be run twice without harm; its complaints are not in its output.
 
@@ -75,8 +67,7 @@ class Repository:
         Raises:
             ToolFailed: it did not go well; says ``what``.
         """
-        settings, given = {**self.off, **_NAMES, **off}, {**_READING, **more}
-        return await self._git.lines(what, *arguments, at=self.at, off=settings, more=given, **options)
+        return await self._git.lines(what, *arguments, at=self.at, off={**self.off, **_NAMES, **off}, **options)
 
     async def change(
         self, what: str, *arguments: str, again: bool = False, off: Mapping[str, str] = _NOTHING, **options: Any
@@ -119,7 +110,7 @@ class Repository:
         """
         wanted = ("rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
         finished = await self._git.run(
-            *wanted, at=self.at, off=self.off, more=_READING, stderr=subprocess.DEVNULL
+            *wanted, at=self.at, off=self.off, more=READING, stderr=subprocess.DEVNULL
         )
         if not went_well(finished) and (finished.status, finished.code) != (Status.exited, 1):
             raise self._git.failed(f"{name} cannot be read", finished)

@@ -42,6 +42,8 @@ _FILTER: Final = re.compile(r"filter\.(?P<name>.*)\.(?:smudge|clean|process|requ
 # Stands for what is no text: as such a name cannot be given back to git.
 _LOST: Final = "\ufffd"
 _NOTHING: Final[Mapping[str, str]] = {}
+# What only looks writes nothing, not even what git remembers of files.
+READING: Final = {"GIT_OPTIONAL_LOCKS": "0"}
 
 
 def _unheard(_processes: Sequence[int]) -> None:
@@ -108,7 +110,9 @@ class Git:
             raise self.failed(what, finished)
         return finished
 
-    async def lines(self, what: str, *arguments: str, at: str, **options: Any) -> Finished:
+    async def lines(
+        self, what: str, *arguments: str, at: str, more: Mapping[str, str] = _NOTHING, **options: Any
+    ) -> Finished:
         """Run what changes nothing, and give what it prints without what it complains of.
 
         Cancellation: as `run`.
@@ -116,13 +120,14 @@ class Git:
         Raises:
             ToolFailed: as `must`; with the complaint, for which it is run once more if it ended by itself.
         """
-        finished = await self.run(*arguments, at=at, stderr=subprocess.DEVNULL, **options)
+        given = {**READING, **more}
+        finished = await self.run(*arguments, at=at, more=given, stderr=subprocess.DEVNULL, **options)
         if went_well(finished):
             return finished
         if finished.status is not Status.exited:
             # It would take as long once more, and has complained of nothing. What it has printed is names.
             raise self.failed(what, attrs.evolve(finished, output=""))
-        loud = await self.run(*arguments, at=at, **options)
+        loud = await self.run(*arguments, at=at, more=given, **options)
         raise self.failed(what, finished if went_well(loud) else loud)
 
     async def filters_off(self, at: str) -> dict[str, str]:
