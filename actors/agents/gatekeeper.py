@@ -73,7 +73,7 @@ class CallContext:
         # Questions so far. What a process before this one was told to run is run, and not what the model asked for.
         self._asked = self._claims = self._hear() if self._again else 0
         self.journal: Journal | None = None
-        # Set for a read that runs beside others: what is written or asked has to wait for its turn then.
+        # Set for a read that runs beside others: it writes and asks in its turn, or ends and is run again.
         self.beside: Beside | None = None
         # How files change, by the target that it was noted for.
         self._edits: dict[str, Edit] = {}

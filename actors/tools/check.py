@@ -21,13 +21,12 @@ import trio
 from actors.agents.ports import Act, Observation, ObservationKind, ToolContext
 from actors.errors import ToolFailed
 from actors.tools.arguments import spec_for, taken
-from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of
+from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of, ending_of, programs_of
 from actors.tools.output import clean
 from actors.tools.paths import Workspace, shown
 from actors.tools.walking import walk
 from actors.tools.write_check import CHECK, refused_check
 
-NAME: Final = CHECK
 # One takes some 50 ms behind a boundary.
 MOST_FILES: Final = 40
 _KNOWN: Final = (*PYTHON, *CHECKERS)
@@ -51,14 +50,14 @@ class _Sources:
 
     def of(self, ending: str) -> list[str]:
         """Give the files with an ending."""
-        return [file for file in self.files if _ending(file) == ending]
+        return [file for file in self.files if ending_of(file) == ending]
 
 
 class Check:
     """Looks whether files compile. See the file's docstring."""
 
     spec = spec_for(
-        NAME, f"Look whether the {MOST_FILES} source files changed last compile. Runs nothing of them.", CheckArguments
+        CHECK, f"Look whether the {MOST_FILES} source files changed last compile. Runs nothing of them.", CheckArguments
     )
     read_only = False
     recovery = "replayable"
@@ -72,10 +71,10 @@ class Check:
         Cancellation: nothing changed, and every checker is gone.
         """
         taken(CheckArguments, arguments, self.spec)
-        await context.authorise(Act.exec, NAME)
+        await context.authorise(Act.exec, CHECK)
         sources = await _find(context)
         await _judge(context, sources)
-        chosen = [file for file in sources.files if _ending(file) not in sources.without]
+        chosen = [file for file in sources.files if ending_of(file) not in sources.without]
         look = Look(context.root, context.exec_timeout, context.may_read, lambda _: True, context.confinement)
         said = {"passed": 0, "failed": 0, "errored": 0}
         lines = []
@@ -91,7 +90,7 @@ class Check:
             lines.append(f"[{len(chosen[looked:])} files were not looked at: the {context.exec_timeout:g} s are over]")
         elif len(chosen) > MOST_FILES:
             lines.append(f"[{len(chosen) - MOST_FILES} more files were not looked at: they were changed before these]")
-        return Observation(ObservationKind.tool, NAME, "\n".join([_summary(said), *lines, *_missing(sources)]))
+        return Observation(ObservationKind.tool, CHECK, "\n".join([_summary(said), *lines, *_missing(sources)]))
 
 
 async def _find(context: ToolContext) -> _Sources:
@@ -102,7 +101,7 @@ async def _find(context: ToolContext) -> _Sources:
     for place, entry in enumerate(seen.entries):
         if place % _SLICE == 0:
             await trio.lowlevel.checkpoint()
-        if entry.is_directory or entry.is_link or _ending(entry.relative) not in _KNOWN:
+        if entry.is_directory or entry.is_link or ending_of(entry.relative) not in _KNOWN:
             continue
         if not context.may_read(clean(entry.relative)):
             found.kept_out += 1
@@ -123,13 +122,13 @@ async def _find(context: ToolContext) -> _Sources:
 async def _judge(context: ToolContext, sources: _Sources) -> None:
     """Find out which endings nothing looks at: no program is there for them, or it is refused."""
     known: dict[str, str | None] = {}
-    for ending in dict.fromkeys(map(_ending, sources.files)):
+    for ending in dict.fromkeys(map(ending_of, sources.files)):
         try:
             checker_of(ending, context.root)
         except ToolFailed as error:
             sources.without[ending] = str(error)
             continue
-        for argv in CHECKERS[ending][0] if ending in CHECKERS else ():
+        for argv in programs_of(ending):
             line = shlex.join(argv)
             if line not in known:
                 known[line] = await refused_check(context, *argv)
@@ -160,7 +159,3 @@ def _missing(sources: _Sources) -> list[str]:
     if not sources.whole:
         notes.append("[the workspace is too large to be looked through whole]")
     return notes
-
-
-def _ending(file: str) -> str:
-    return os.path.splitext(file)[1].lower()

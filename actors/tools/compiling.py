@@ -90,6 +90,16 @@ async def compile_each(
     return verdict, "\n".join(said)
 
 
+def ending_of(file: str) -> str:
+    """Give what tells the language of a file, with its dot and in small letters."""
+    return os.path.splitext(file)[1].lower()
+
+
+def programs_of(ending: str) -> tuple[tuple[str, ...], ...]:
+    """Give the commands of a check that are programs of their own, and not our Python; the policy is asked for each."""
+    return CHECKERS[ending][0] if ending in CHECKERS else ()
+
+
 def checker_of(ending: str, root: str) -> str:
     """Find the program that tells whether files of an ending compile.
 
@@ -153,7 +163,7 @@ class Look:
         """
         if source is None or len(source) > MOST_BYTES:
             return "errored", f"is larger than {MOST_BYTES} bytes"
-        ending = os.path.splitext(relative)[1].lower()
+        ending = ending_of(relative)
         try:
             program = checker_of(ending, self._root)
             if ending in PYTHON:

@@ -6,7 +6,6 @@ handed the bytes that were written: what somebody else put in their place meanwh
 no business of this call.
 """
 
-import os
 import shlex
 from typing import Final
 
@@ -15,7 +14,7 @@ import attrs
 from actors.agents.edits import with_check
 from actors.agents.ports import Act, ActRefused, Observation, ToolContext
 from actors.errors import ToolFailed
-from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of
+from actors.tools.compiling import CHECKERS, PYTHON, Look, checker_of, ending_of, programs_of
 from actors.tools.paths import shown
 
 # What the policy is asked about, for this and for the tool `check`.
@@ -52,7 +51,7 @@ async def write_check(context: ToolContext, relative: str) -> WriteCheck | None:
     Raises:
         CallRewritten: as `ToolContext.authorise`.
     """
-    ending = os.path.splitext(relative)[1].lower()
+    ending = ending_of(relative)
     if not context.check_writes or not (ending in PYTHON or ending in CHECKERS):
         return None
     try:
@@ -61,7 +60,7 @@ async def write_check(context: ToolContext, relative: str) -> WriteCheck | None:
         return WriteCheck(context, relative, str(error))
     why = f"a look whether {shown(relative)} compiles, which is about to be written"
     refused = await refused_check(context, CHECK, why=why)
-    for argv in CHECKERS[ending][0] if ending in CHECKERS else ():
+    for argv in programs_of(ending):
         refused = refused or await refused_check(context, *argv, why=why)
     return WriteCheck(context, relative, refused)
 
