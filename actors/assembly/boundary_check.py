@@ -13,7 +13,7 @@ from actors.agents.policy import Effect, Policy
 from actors.agents.ports import Act, JudgedFiles
 from actors.agents.verification import CommandPasses, EachCompiles, Verification
 from actors.errors import ConfigError, ToolFailed
-from actors.tools.compiling import CHECKERS, PYTHON, checker_of
+from actors.tools.compiling import CHECKERS, PYTHON, checker_of, ending_of
 from actors.tools.named_files import Places, files_outside, named_files, unresolved
 from actors.tools.paths import Workspace
 from actors.tools.sandbox import sandbox_problem
@@ -112,13 +112,13 @@ def _uncompiled(verify: Verification) -> list[tuple[str, str]]:
     return [
         (f"contract.verify.files[{place}]", f"{file}: {text}")
         for place, file in enumerate(verify.files)
-        if os.path.splitext(file)[1].lower() not in known
+        if ending_of(file) not in known
     ]
 
 
 def _without_checker(files: Sequence[str], root: str) -> str | None:
     """Say of the first kind of files whose checker may not judge them why that is; None when there is none."""
-    for ending in sorted({os.path.splitext(file)[1].lower() for file in files}):
+    for ending in sorted(set(map(ending_of, files))):
         try:
             checker_of(ending, root)
         except ToolFailed as error:
