@@ -7,6 +7,7 @@ lets nothing be changed. What cannot be looked at is unknown, and is never taken
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from actors.agents.contract import ExecSandbox
 from actors.agents.policy import Defaults, Effect, Policy
 from actors.assembly.child_trees import ChildTree, TreeState
 from actors.errors import ToolFailed
+from actors.tools.git_opened import LISTED_BYTES
 from actors.tools.git_program import Git
 from actors.tools.git_repository import unlisted_below, whole_repository
 from actors.tools.paths import Workspace
@@ -28,6 +30,8 @@ MOST_LOOKED_AT: Final = 20
 # For all of them together: somebody waits for the end of a run to be told.
 SECONDS: Final = 10.0
 _SHOWN: Final = 2_000
+# As git lists a repository that stands in place of a file.
+_OF_ITS_OWN: Final = re.compile(r"^160000 ", re.MULTILINE)
 _LOOKING: Final = Policy((), Defaults(Effect.allow, Effect.deny, Effect.deny, Effect.deny, Effect.deny))
 
 
@@ -70,14 +74,17 @@ async def _state_of(tree: ChildTree, mode: ExecSandbox | None) -> TreeState:
         base = await _line(kept, base_at, "rev-parse", "--verify", f"{KEPT}/{name}^{{commit}}")
         git = Git(around, below.root, SECONDS)
         off = await git.filters_off(at)
+        staged = await git.lines("it cannot be read", "ls-files", "--stage", at=at, off=off, limit=LISTED_BYTES)
+        if staged.left_out or _OF_ITS_OWN.search(staged.output):
+            raise ToolFailed("a repository of its own may lie in it, which no fetch brings and nobody looks into")
         branch = f"refs/heads/{tree.branch}"
         tip = await _line(git, at, "rev-parse", "--verify", f"{branch}^{{commit}}", off=off)
         commits = await _line(git, at, "rev-list", "--count", tip, f"^{base}", off=off)
-        # Work may stand on another branch than the one that is fetched.
-        head = await _line(git, at, "rev-list", "--count", "HEAD", f"^{tip}", off=off)
+        # Work may stand on another branch than the one that is fetched, on none, or be put away (git stash).
+        others = await _line(git, at, "rev-list", "--count", "HEAD", "--all", f"^{tip}", f"^{base}", off=off)
         wanted = ("--porcelain", "--untracked-files=normal", "--no-renames", "--ignore-submodules=all")
         differs = await _line(git, at, "status", *wanted, off=off)
-    return TreeState(int(commits), uncommitted=bool(differs), elsewhere=int(head) > 0)
+    return TreeState(int(commits), uncommitted=bool(differs), elsewhere=int(others) > 0)
 
 
 async def _line(git: Git, at: str, *arguments: str, off: dict[str, str] | None = None) -> str:

@@ -83,8 +83,8 @@ class Progress:
             return
         if self._drawn:
             # Beside a picture only what a person can mend is told, and once.
-            errored = event["kind"] == "gate" and event.get("verdict") == "errored"
-            if not (remedy or errored) or not self._is_news(line):
+            wrong = event.get("unsound") or (event["kind"] == "gate" and event.get("verdict") == "errored")
+            if not (remedy or wrong) or not self._is_news(line):
                 return
             self.say(line + remedy)
         else:

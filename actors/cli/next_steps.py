@@ -53,6 +53,9 @@ def what_is_there(tree: ChildTree) -> str:
     if state is None:
         text = f"What {who} committed is on the branch {tree.branch} in {place}; commit or copy what is not committed"
         text += " before you remove it"
+    elif state.elsewhere and not state.commits:
+        text = f"What {who} committed in {place} is not on the branch {tree.branch}, which is all that is fetched;"
+        text += " bring it there, or copy it with what is not committed, before you remove it"
     elif state.commits:
         text = f"The work of {who} is on the branch {tree.branch} in {place}: {counted(state.commits, 'commit')}"
         text += ", and changes that are not committed: copy those before you remove it" if state.uncommitted else ""
@@ -60,8 +63,8 @@ def what_is_there(tree: ChildTree) -> str:
         text = f"{who} committed nothing: its files are in {place}, changed and not committed; copy them before you"
         text += " remove it"
     else:
-        text = f"{who} committed nothing, and left nothing changed in {place}"
-    if state is not None and state.elsewhere:
+        text = f"{who} committed nothing, and left nothing in {place} that git would tell of"
+    if state is not None and state.elsewhere and state.commits:
         text += f"; commits of it are there too that are not on the branch {tree.branch}"
     if not tree.ended:
         text += "; it has not ended, so this may be half of it"

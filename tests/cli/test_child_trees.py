@@ -114,7 +114,7 @@ async def said_of(tree: ChildTree) -> str:
 
 async def test_what_is_not_committed_is_said_before_anybody_removes_it(tmp_path: Path) -> None:
     path, tree = await made(repository(tmp_path / "work"))
-    assert await said_of(tree) == f"root/1 committed nothing, and left nothing changed in {path}"
+    assert await said_of(tree) == f"root/1 committed nothing, and left nothing in {path} that git would tell of"
     (path / "new.txt").write_text("new")
     nothing = "root/1 committed nothing: its files are in"
     assert (await said_of(tree)).startswith(f"{nothing} {path}, changed and not committed")
@@ -128,6 +128,31 @@ async def test_what_is_not_committed_is_said_before_anybody_removes_it(tmp_path:
     git(path, "commit", "-q", "-a", "-m", "other")
     assert f"commits of it are there too that are not on the branch {tree.branch}" in await said_of(tree)
     assert "it has not ended, so this may be half of it" in what_is_there(attrs.evolve(tree, ended=False))
+
+
+async def test_commits_that_are_on_no_fetched_branch_are_told_wherever_they_stand(tmp_path: Path) -> None:
+    path, tree = await made(repository(tmp_path / "work"))
+    lost = f"What root/1 committed in {path} is not on the branch {tree.branch}"
+    (path / "a.txt").write_text("put away")
+    git(path, "stash", "-q")
+    assert (await said_of(tree)).startswith(lost)
+    git(path, "stash", "drop", "-q")
+    assert (await said_of(tree)).startswith("root/1 committed nothing, and left nothing")
+    git(path, "checkout", "-q", "-b", "other")
+    git(path, "commit", "-q", "--allow-empty", "-m", "other")
+    assert (await said_of(tree)).startswith(lost)
+    git(path, "checkout", "-q", tree.branch)
+    said = await said_of(tree)
+    assert said.startswith(lost) and "before you remove it" in said and "fetched with" not in said
+
+
+async def test_of_a_tree_that_holds_a_repository_of_its_own_nothing_is_taken_for_committed(tmp_path: Path) -> None:
+    path, tree = await made(repository(tmp_path / "work"))
+    repository(path / "inner")
+    assert (await said_of(tree)).startswith("root/1 committed nothing: its files are in")
+    git(path, "add", "inner")
+    git(path, "commit", "-q", "-m", "inner")
+    assert "commit or copy what is not committed before you remove it" in await said_of(tree)
 
 
 async def test_a_machine_without_a_boundary_looks_as_its_git_tools_do(

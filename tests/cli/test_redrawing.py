@@ -178,3 +178,14 @@ async def test_a_question_stays_on_a_terminal_that_is_made_narrower_meanwhile(
         await trio.sleep(0.35)
     _, after = re.split(r"QUESTION \d\n", terminal.getvalue())
     assert "root/1" in after and after.partition("root/1")[0].count(UP) == 0
+
+
+async def test_that_a_file_does_not_compile_is_told_beside_a_picture_too(monkeypatch: pytest.MonkeyPatch, autojump_clock: Any) -> None:
+    terminal = terminal_of(monkeypatch)
+    progress: Any = Progress(quiet=False)
+    progress.tree = Still()
+    step = {"kind": "step", "path": "root", "step": 1, "calls": ["write_file"]}
+    async with progress.shown():
+        progress.event(step)
+        progress.event({**step, "step": 2, "unsound": [{"path": "a.py", "text": "does not compile"}]})
+    assert "a.py does not compile" in terminal.getvalue() and "step 1" not in terminal.getvalue()
