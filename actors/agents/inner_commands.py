@@ -50,8 +50,8 @@ MOST_BEFORE: Final = 3
 _CUTS: Final = re.compile(r"[\n\r;&|(){}`]|\$\(")
 # What may stand before a program, and is none itself.
 _BEFORE: Final = re.compile(
-    r"""(?:(?:if|then|else|elif|while|until|do|!|coproc|builtin|eval|time(?:[ \t]+-p)?|command(?:[ \t]+-[pvV]+)?"""
-    r"""|exec(?:[ \t]+-(?:[cl]+|[cl]*a[ \t]*[^\s'"]+))*"""
+    r"""(?:(?:if|then|else|elif|while|until|do|!|coproc|(?:builtin|eval|time(?:[ \t]+-p)?|command(?:[ \t]+-[pvV]+)?"""
+    r"""|exec(?:[ \t]+-(?:[cl]+|[cl]*a[ \t]*[^\s'"]+))*)(?:[ \t]+--)?"""
     r"""|[A-Za-z_]\w*(?:\[[^][\s'"]*+\])?\+?=(?:[^\s'"]|'[^']*+'|"[^"]*+")*+)[ \t]+)*"""
 )
 # What runs later, or at once, as one text.
@@ -83,7 +83,7 @@ def commands_in(text: str) -> tuple[Argv, ...]:
         found += read_text(one or other) or ()
     for piece in _CUTS.split(_REDIRECTED.sub(" ", _QUOTED.sub(_without_cuts, text))):
         bare = piece.strip()
-        found += read_text(_beginning(bare[_matched(bare) :])) or ()
+        found += read_text(_beginning(bare[_matched(bare) :].removeprefix("\\"))) or ()
         if len(found) >= MOST_COMMANDS:
             break
     return tuple(found[:MOST_COMMANDS])

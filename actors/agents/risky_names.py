@@ -49,7 +49,7 @@ BUILDERS: Final = _names(
     helm nix nix-shell nix-build nix-env guix direnv asdf mise rbenv pyenv nodenv rustup foreman honcho overmind
     supervisord dotenv pipenv rye mamba micromamba opam dune rebar xcodebuild xcrun fastlane flutter msbuild
     corepack lerna nx turbo rush hyperfine hg svn jj gh glab dpkg-buildpackage debuild rpmbuild logrotate
-    openssl javac nvcc
+    openssl javac nvcc nodemon concurrently pixi
     """
 )
 # Of these, those whose arguments are targets.
@@ -75,7 +75,7 @@ REMOTE: Final = _names(
 TAKES_COMMAND: Final = _names(
     """
     npx bunx uvx uv poetry hatch pdm pipenv rye conda mamba micromamba bundle dotenv direnv mise asdf rbenv pyenv
-    nodenv entr watchexec hyperfine nix nix-shell xcrun
+    nodenv entr watchexec hyperfine nix nix-shell xcrun nodemon concurrently pixi
     """
 )
 # What runs programs later, or under other rights.

@@ -398,11 +398,21 @@ def _behind_verbs(argv: Argv, verbs: Sequence[str]) -> tuple[Argv, ...]:
 
 
 def _behind_options(argv: Argv) -> tuple[Argv, ...]:
-    """Guess the commands that options name: in their own word, in the next one, or in all that follow."""
+    """Guess the commands that options name: in their own word, in the next one, or in all that follow.
+
+    A single word behind an option that is not known for that is nearly always a target, a file or a package.
+    """
     places = [place for place, word in enumerate(argv[1:], 1) if word.startswith("-")][:MOST_COMMANDS]
-    texts = possible_texts([word for place in places for word in argv[place : place + 2]])
-    rest = [tuple(argv[place + 1 :]) for place in places[:MOST_BEFORE] if place + 1 < len(argv)]
-    return tuple(dict.fromkeys((*texts, *(words for words in rest if words[0] and words[0][0] != "-"))))
+    known = [place for place in places if argv[place].partition("=")[0] in _NAMES_COMMAND]
+    told = {place: argv[place : place + 2] for place in places}
+    texts = [word for at, words in told.items() for word in words if at in known or " " in word]
+    rest = [tuple(argv[place + 1 :]) for place in known[:MOST_BEFORE] if place + 1 < len(argv)]
+    return tuple(dict.fromkeys((*possible_texts(texts), *(words for words in rest if words[0][:1] not in ("", "-")))))
+
+
+_NAMES_COMMAND: Final = names_in(
+    "-exec --exec -toolexec -vettool --vettool --call --command --shell --script-shell --shell-command --cmd --eval -E"
+)
 
 
 def _editor(argv: Argv) -> Wrapping:
@@ -459,6 +469,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     **TOLD,
     **dict.fromkeys(("coreutils", "uu-coreutils", "uu_coreutils", "uutils"), _coreutils),
     "socat": _socat,
+    **dict.fromkeys(("cross-env", "cross-env-shell", "bear"), _Prefix()),
     "env": _env,
     "watch": _watch,
     "find": find,

@@ -238,14 +238,22 @@ def git(argv: Argv) -> Wrapping | None:
         guessed = possible_commands(argv[at + 1 :])
         return Wrapping(f"may run a program by {argv[at][:40]!r}", min(at + 2, len(argv)), guessed=guessed, opaque=True)
     short = frozenset(_GIT_SHORT.get(argv[at], ""))
+    found: dict[int, str] = {}
+    told: tuple[Argv, ...] = ()
     for place, word in enumerate(argv[at + 1 :], at + 1):
         # -Xtheirs: its value is a word of git's own.
         letters = frozenset[str]() if word.startswith("-X") else short
         if is_told(word, letters, _GIT_TOLD) or "ext::" in word or word.startswith("fd::"):
             # ext::sh -c rm%20x is written with "% " for a blank.
             transport = word.partition("::")[2].replace("% ", " ")
-            told = possible_texts([*told_behind(argv[place : place + 2], short), transport])
-            return Wrapping(f"is told to run another program ({word[:40]})", place + 1, guessed=told, opaque=True)
+            told += possible_texts([*told_behind(argv[place : place + 2], short), transport])
+            found[place] = word
+            if len(found) >= MOST_COMMANDS:
+                break
+    if found:
+        place, word = next(iter(found.items()))
+        told = told[:MOST_COMMANDS]
+        return Wrapping(f"is told to run another program ({word[:40]})", place + 1, guessed=told, opaque=True)
     if _opens_editor(argv[at], argv[at + 1 :]):
         return Wrapping("opens an editor, which lets whoever uses it run other programs", at + 1, opaque=True)
     return None

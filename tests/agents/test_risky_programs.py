@@ -448,3 +448,27 @@ def test_looked_at_in_more_ways_a_command_never_gets_more(argv):
         assert 1 <= wrapping.named <= len(argv)
         assert all(wrapping.inner)
         assert wrapping.inner or wrapping.opaque
+
+
+@pytest.mark.parametrize(("denied", "line"), [
+    ("curl*", "apt-get install -y curl"), ("git*", "dnf install -y git"), ("git*", "cargo test -p git2"), ("rm*", "tox -e rm"),
+    ("rm*", "go test -run rm ./rm"), ("rm*", "mvn -Dtest=rm test"), ("test*", "mvn -q test"), ("test*", "gradle -q test"),
+    ("build*", "cmake --build build"), ("build*", "go build -o build ./..."), ("build*", "cargo build -p build"),
+])  # fmt: skip
+def test_a_target_or_a_package_behind_an_option_is_no_denied_program(denied, line):
+    program = line.split()[0]
+    policy = Policy.permissive().layer("operator").deny_exec(denied).allow_exec(f"{program} *").allow_exec(program)
+    assert effect_of(judge_command(policy, shlex.split(line))) is Effect.ask
+    exact = policy.layer("exact").allow_exec(line)
+    assert effect_of(judge_command(exact, shlex.split(line))) is Effect.allow
+
+
+@pytest.mark.parametrize("line", [
+    "bash -c 'exec -- rm $x'", "bash -c 'command -- rm $x'", "bash -c 'time -p -- rm $x'", "bash -c '\\rm $x'",
+    "git rebase -i --exec 'rm x'", "nodemon --exec 'rm x'", "cross-env A=1 rm x", "concurrently 'rm x'", "bear -- rm x",
+    "pixi run rm x", "go test -exec rm ./...", "go build -toolexec rm", "npm exec -- rm x", "just --command rm x",
+])  # fmt: skip
+def test_a_denied_program_behind_one_that_is_allowed_by_its_head_is_denied(line):
+    argv = shlex.split(line)
+    policy = Policy.permissive().layer("operator").deny_exec("rm*").allow_exec(f"{shlex.join(argv[:2])}*").allow_exec(argv[0])
+    assert effect_of(judge_command(policy, argv)) is Effect.deny
