@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -41,17 +42,21 @@ async def tree_states(trees: Sequence[ChildTree]) -> dict[str, TreeState]:
     Cancellation: nothing changed, and no process is left.
     """
     found: dict[str, TreeState] = {}
-    with trio.move_on_after(SECONDS):
-        for each in trees[:MOST_LOOKED_AT]:
-            try:
-                try:
-                    found[each.agent] = await _state_of(each, ExecSandbox.read_only)
-                except SandboxUnavailable:
-                    # As the git tools of an agent do it here.
-                    found[each.agent] = await _state_of(each, None)
-            except (ToolFailed, OSError, ValueError):
-                continue
+    looked_at = trees[:MOST_LOOKED_AT]
+    for each in looked_at:
+        # A share for each: settings of one may name a pipe, at which git waits.
+        with trio.move_on_after(SECONDS / len(looked_at)), suppress(ToolFailed, OSError, ValueError):
+            found[each.agent] = await _looked_at(each)
     return found
+
+
+async def _looked_at(tree: ChildTree) -> TreeState:
+    """Look at one, behind a boundary where there is one. Cancellation and errors: as `_state_of`."""
+    try:
+        return await _state_of(tree, ExecSandbox.read_only)
+    except SandboxUnavailable:
+        # As the git tools of an agent do it here.
+        return await _state_of(tree, None)
 
 
 async def _state_of(tree: ChildTree, mode: ExecSandbox | None) -> TreeState:

@@ -19,6 +19,7 @@ from actors.agents.roster import AgentDef, Agents
 from actors.agents.rows import RunStarted
 from actors.agents.verification import Verification
 from actors.agents.worktrees import WorktreePlace
+from actors.assembly import tree_states as tree_states_module
 from actors.assembly.child_trees import ChildTree
 from actors.assembly.reporting import run_report
 from actors.assembly.running import run_tree
@@ -144,6 +145,20 @@ async def test_commits_that_are_on_no_fetched_branch_are_told_wherever_they_stan
     git(path, "checkout", "-q", tree.branch)
     said = await said_of(tree)
     assert said.startswith(lost) and "before you remove it" in said and "fetched with" not in said
+
+
+async def test_a_tree_whose_settings_name_a_pipe_takes_no_time_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_states_module, "SECONDS", 8.0)
+    root = repository(tmp_path / "work")
+    stuck, tree = await made(root)
+    os.mkfifo(tmp_path / "pipe")
+    git(stuck, "config", "include.path", str(tmp_path / "pipe"))
+    place = WorktreePlace("agent-y")
+    other = await GitWorktrees().make(str(root), place, timeout=20, confinement=Confinement())
+    states = await tree_states([tree, ChildTree("root/2", other, place.branch, str(root))])
+    assert list(states) == ["root/2"]
 
 
 async def test_of_a_tree_that_holds_a_repository_of_its_own_nothing_is_taken_for_committed(tmp_path: Path) -> None:
